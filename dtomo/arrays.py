@@ -1,0 +1,23 @@
+"""What every layer needs to know of arrays: aligned buffers, dtype rules, layouts."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64
+"""Bytes: one cache line, one AVX-512 register."""
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+    """Uninitialised C-contiguous array whose first element lies on a 64-byte border."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def single_precision(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as float32 or complex64 (no copy where it is one already): the dtypes kernels work in."""
+    return array.astype(np.complex64 if np.iscomplexobj(array) else np.float32, copy=False)

@@ -1,0 +1,91 @@
+"""Parallel beam about the z axis."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dtomo.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ParallelBeam:
+    """Parallel beam, single axis along z: every slice is projected alike.
+
+    A point (x, y) of a slice, in voxels, meets the detector at column::
+
+        u = ((x - (width - 1) / 2) * cos(angle) + (y - (height - 1) / 2) * sin(angle)) / pitch + center
+
+    Pixel k has its middle at k. With row 0 of a picture on top (y downwards) the angle runs clockwise.
+
+    Parameters
+    ----------
+    angles
+        Degrees, any order, repeated and uneven ones allowed.
+    columns
+        Detector width in pixels.
+    center
+        Column of the rotation axis; default the middle, ``(columns - 1) / 2``. May lie outside the detector.
+    width, height
+        Size of a slice (x and y) in voxels; default `columns` each.
+    pitch
+        Detector pixel in units of the voxel (2: detector pixels twice as wide as voxels).
+
+    Raises
+    ------
+    UserError
+        Angles that are not finite, or sizes and pitch that are not positive.
+    """
+
+    angles: NDArray[np.float64]
+    columns: int
+    center: float = float("nan")
+    width: int = 0
+    height: int = 0
+    pitch: float = 1.0
+
+    def __init__(
+        self,
+        angles: ArrayLike,
+        columns: int,
+        center: float | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        pitch: float = 1.0,
+    ) -> None:
+        values = np.array(angles, np.float64).reshape(-1)
+        values.flags.writeable = False
+        if not np.isfinite(values).all():
+            raise UserError(f"angle number {int(np.argmin(np.isfinite(values)))} is not a finite number; give angles in degrees")
+        if columns < 1 or values.size < 1 or not pitch > 0:
+            raise UserError(f"a geometry needs angles, columns and a positive pitch; got {values.size} angles, {columns} columns, pitch {pitch}")
+        put = object.__setattr__
+        put(self, "angles", values)
+        put(self, "columns", int(columns))
+        put(self, "center", (columns - 1) / 2 if center is None else float(center))
+        put(self, "width", int(columns if width is None else width))
+        put(self, "height", int(columns if height is None else height))
+        put(self, "pitch", float(pitch))
+        if self.width < 1 or self.height < 1 or not np.isfinite(self.center):
+            raise UserError(f"a slice needs a positive size and a finite center; got {self.width} x {self.height}, center {self.center}")
+
+    @property
+    def radians(self) -> NDArray[np.float64]:
+        """The angles as kernels take them."""
+        return np.deg2rad(self.angles)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes two geometries equal: hashable, used for caches."""
+        return (self.angles.tobytes(), self.columns, self.center, self.width, self.height, self.pitch)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ParallelBeam) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def replace(self, **changes: object) -> "ParallelBeam":
+        """A copy with some values changed."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return ParallelBeam(**{**values, **changes})
