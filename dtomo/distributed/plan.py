@@ -1,0 +1,104 @@
+"""What a run will take, said before it starts: tasks, memory, bytes and time."""
+
+import dataclasses
+
+from dtomo.distributed.clusters import Resources
+from dtomo.distributed.progress import duration
+from dtomo.distributed.slabs import Slab
+from dtomo.errors import UserError
+
+
+def size(count: float) -> str:
+    """``"1.5 GB"``: bytes in decimal units."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.{1 if count < 10 * scale else 0}f} {unit}"
+    return f"{count:.0f} B"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Cost of a run.
+
+    Attributes
+    ----------
+    slabs
+        One task each.
+    block
+        Slices worked on at a time inside a task.
+    resources
+        Workers, threads and the limit of memory.
+    worker_parts, client_parts
+        What is in memory at the worst moment, in bytes by name.
+    bytes_read, bytes_written
+        From and to the disk, uncompressed.
+    seconds
+        Wall time by stage, roughly.
+    """
+
+    slabs: tuple[Slab, ...]
+    block: int
+    resources: Resources
+    worker_parts: dict[str, int]
+    client_parts: dict[str, int]
+    bytes_read: int
+    bytes_written: int
+    seconds: dict[str, float]
+
+    @property
+    def worker_memory(self) -> int:
+        """Peak of one worker in bytes."""
+        return sum(self.worker_parts.values())
+
+    @property
+    def client_memory(self) -> int:
+        """Peak of the process that starts the run, in bytes."""
+        return sum(self.client_parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether a worker stays within its limit."""
+        return self.worker_memory <= self.resources.memory
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        wide = max(len(slab) for slab in self.slabs)
+        parts = ", ".join(f"{name} {size(count)}" for name, count in self.worker_parts.items())
+        client = ", ".join(f"{name} {size(count)}" for name, count in self.client_parts.items())
+        stages = ", ".join(f"{name} {duration(value)}" for name, value in self.seconds.items())
+        at_once = "" if self.block >= wide else f", {self.block} slices at a time"
+        workers, threads = self.resources.workers, self.resources.threads
+        return [
+            f"tasks: {len(self.slabs)} slabs of {wide} slices{at_once}",
+            f"workers: {workers} with {threads} thread{'s' * (threads > 1)} each",
+            f"memory per worker: {size(self.worker_memory)} of {size(self.resources.memory)} ({parts})",
+            f"memory of the client: {size(self.client_memory)} ({client})",
+            f"read: {size(self.bytes_read)}, written: {size(self.bytes_written)} before compression",
+            f"time: about {duration(sum(self.seconds.values()))} ({stages}), within a factor of 2 or so",
+        ]
+
+
+def refuse_if_too_big(plan: Plan, smaller: Plan | None) -> None:
+    """Raise if `plan` does not fit its workers' memory, naming what would.
+
+    Parameters
+    ----------
+    plan
+        The plan asked for.
+    smaller
+        A plan with smaller slabs that fits, or None if there is none.
+
+    Raises
+    ------
+    UserError
+        The plan does not fit.
+    """
+    if plan.fits:
+        return
+    need = f"a worker needs {size(plan.worker_memory)} but is limited to {size(plan.resources.memory)}"
+    if smaller is not None:
+        raise UserError(
+            f"{need}; --slab {max(len(slab) for slab in smaller.slabs)} would fit, or give more --memory"
+        )
+    enough = size(1.05 * plan.worker_memory).replace(" ", "")
+    raise UserError(f"{need} and no smaller slab fits; give --memory {enough} or more, or --bin 2")

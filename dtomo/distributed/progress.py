@@ -1,0 +1,82 @@
+"""Progress with the time left: a bar on a terminal, plain lines elsewhere, nothing if quiet."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+LINES_APART = 5.0
+"""Seconds between lines where there is no terminal."""
+
+
+def duration(seconds: float) -> str:
+    """``"42 s"``, ``"3 min 05 s"`` or ``"2 h 10 min"``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class Counter:
+    """Counts the parts of a job and tells how long the rest will take.
+
+    Parameters
+    ----------
+    total
+        Parts of the whole job.
+    what
+        Their name, in the plural: ``"slabs"``.
+    done
+        Parts that were there before (a resumed run); they do not count for the speed.
+    quiet
+        Say nothing.
+    """
+
+    def __init__(self, total: int, what: str, *, done: int = 0, quiet: bool = False) -> None:
+        self.total, self.what, self.done, self.quiet = total, what, done, quiet
+        self._before = done
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._started = self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self.quiet and self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn(self.what),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=self._console,
+            )
+            self._bar.start()
+            self._bar.add_task("reconstructing", total=self.total, completed=self.done, left="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def seconds_left(self, now: float) -> float:
+        """Seconds that the rest will take at the pace so far."""
+        finished = self.done - self._before
+        return (now - self._started) / finished * (self.total - self.done) if finished else float("nan")
+
+    def advance(self) -> None:
+        """One part more is done."""
+        self.done += 1
+        now = time.monotonic()
+        left = f"about {duration(self.seconds_left(now))} left" if self.done < self.total else ""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self.done, left=left)
+        elif not self.quiet and (now - self._last >= LINES_APART or self.done == self.total):
+            self._last = now
+            line = f"{self.done} of {self.total} {self.what} done"
+            print(f"{line}, {left}" if left else line, file=self._console.file, flush=True)

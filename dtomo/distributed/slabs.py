@@ -1,0 +1,76 @@
+"""Cutting the rows of a scan into slabs: one task, one worker and whole shards of the output for each."""
+
+import dataclasses
+from typing import Self
+
+from dtomo.errors import UserError
+
+SLAB = 64
+"""Slices that the kernels take at once: slabs are multiples of it where they can be."""
+
+QUANTUM = 16
+"""Slabs of small scans are multiples of this, so that every worker has one."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Slab:
+    """Slices ``start:stop`` of the volume, number `index` of the run."""
+
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> slice:
+        """As an index."""
+        return slice(self.start, self.stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"rows {self.start}:{self.stop}"
+
+    def with_halo(self, halo: int, rows: int) -> tuple[slice, slice]:
+        """Rows to read for a filter that sees `halo` rows on each side, and where the slab lies in them.
+
+        At the edge of the scan the halo is cut, not wrapped.
+        """
+        first, last = max(0, self.start - halo), min(rows, self.stop + halo)
+        return slice(first, last), slice(self.start - first, self.stop - first)
+
+    def blocks(self, height: int) -> list[Self]:
+        """The slab in pieces of at most `height` slices, numbered from 0."""
+        starts = range(self.start, self.stop, height)
+        return [type(self)(i, first, min(first + height, self.stop)) for i, first in enumerate(starts)]
+
+
+def slab_height(rows: int, workers: int) -> int:
+    """Slices per slab: 64, or for a small scan the multiple of 16 with which the workers are done soonest."""
+    if rows < 1 or workers < 1:
+        raise UserError(f"slabs need rows and workers; got {rows} rows and {workers} workers")
+    if rows >= SLAB * workers:
+        return SLAB
+    return min(range(SLAB, 0, -QUANTUM), key=lambda height: _busiest(rows, workers, height))
+
+
+def _busiest(rows: int, workers: int, height: int) -> int:
+    """Slices of the worker that has most to do."""
+    rounds, left_over = divmod(rows // height, workers)
+    last = min(height, rows) if rows < height else rows % height
+    return (rounds + 1) * height if left_over else rounds * height + last
+
+
+def cut(rows: int, height: int) -> list[Slab]:
+    """Slabs of `height` slices from 0 to `rows`; the last may be smaller.
+
+    Raises
+    ------
+    UserError
+        A height or a number of rows that is not positive.
+    """
+    if rows < 1 or height < 1:
+        raise UserError(
+            f"a slab needs at least one of the scan's rows; got {rows} rows and slabs of {height}"
+        )
+    return [Slab(i, first, min(first + height, rows)) for i, first in enumerate(range(0, rows, height))]

@@ -1,0 +1,212 @@
+"""Settings of a run: checked once, written beside the output as YAML, and read again to repeat it."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
+
+from dtomo.errors import UserError
+
+ITERATIONS = 20
+MOST_FRAMES = 10_000_000
+
+
+def parse_span(value: Any) -> tuple[int | None, int | None] | None:
+    """First and last + 1 from ``"A:B"``, ``"A:"``, ``":B"`` or a pair; None for everything.
+
+    Raises
+    ------
+    ValueError
+        Not two numbers with a colon, negative ones, or an empty span.
+    """
+    if value is None:
+        return None
+    parts = (
+        value.split(":")
+        if isinstance(value, str)
+        else list(value)
+        if isinstance(value, (tuple, list))
+        else []
+    )
+    try:
+        first, last = (None if part in ("", None) else int(part) for part in parts)
+    except (ValueError, TypeError) as error:
+        raise ValueError("must be A:B, from A up to but not with B, counted from 0") from error
+    if (first or 0) < 0 or (last is not None and last <= (first or 0)):
+        raise ValueError("holds nothing, must be A:B with 0 <= A < B")
+    return first, last
+
+
+def _span_text(value: tuple[int | None, int | None] | None) -> str | None:
+    return None if value is None else ":".join("" if part is None else str(part) for part in value)
+
+
+Span = Annotated[
+    tuple[int | None, int | None] | None, BeforeValidator(parse_span), PlainSerializer(_span_text)
+]
+
+
+def parse_frames(value: Any) -> Any:
+    """Frame numbers from ``"3,17,40:44"``; other values pass.
+
+    Raises
+    ------
+    ValueError
+        Not numbers and spans.
+    """
+    if not isinstance(value, str):
+        return value
+    frames: list[int] = []
+    for part in value.split(","):
+        first, _, last = part.strip().partition(":")
+        try:
+            span = range(int(first), int(last) if last else int(first) + 1)
+        except ValueError as error:
+            raise ValueError("must be numbers and spans such as 3,17,40:44") from error
+        if len(span) > MOST_FRAMES:
+            raise ValueError(f"a span of more than {MOST_FRAMES} frames leaves out a whole scan")
+        frames.extend(span)
+    return frames
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+def _center(value: Any) -> Any:
+    """A number or ``auto``; YAML and the command line both give text."""
+    if isinstance(value, str) and value.strip().lower() != "auto":
+        try:
+            return _finite(float(value))
+        except ValueError as error:
+            raise ValueError("must be auto or a column such as 511.5") from error
+    return "auto" if isinstance(value, str) else _finite(value)
+
+
+Positive = Annotated[float, BeforeValidator(_finite), Field(gt=0)]
+
+
+class ReconSettings(BaseModel):
+    """Everything that decides what `dtomo.recon.run` does.
+
+    Lengths: `pixel_size` in µm, `distance` (sample to detector) in mm, `energy` in keV. `rows`, `columns` and
+    `center` are in pixels of the detector as the file has it, before cropping and binning.
+
+    Raises
+    ------
+    UserError
+        An unknown name or a value that does not fit, in one sentence.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scan: Path
+    output: Path
+    algorithm: Literal["fbp", "sirt", "cgls"] = "fbp"
+    iterations: Annotated[int, Field(ge=1)] = ITERATIONS
+    filter: str = "ramp"
+    method: Literal["auto", "backprojection", "nufft"] = "auto"
+    padding: Literal["edge", "zero"] = "edge"
+    nonnegative: bool = False
+    center: Annotated[float | Literal["auto"], BeforeValidator(_center)] = "auto"
+    rows: Span = None
+    columns: Span = None
+    bin: Annotated[int, Field(ge=1)] = 1
+    angles: Path | None = None
+    angle_unit: Literal["degree", "radian"] | None = None
+    flats: Path | None = None
+    darks: Path | None = None
+    exclude_frames: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(parse_frames)] = ()
+    pixel_size: Positive | None = None
+    energy: Positive | None = None
+    distance: Positive | None = None
+    delta_beta: Positive | None = None
+    stripes: Literal["combined", "none"] = "combined"
+    fold: Literal["auto", "yes", "no"] = "auto"
+    cluster: str = "local"
+    workers: Annotated[int, Field(ge=1)] | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None
+    memory: str | None = None
+    slab: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _bounds_need_an_algorithm_that_keeps_them(self) -> Self:
+        if self.nonnegative and self.algorithm == "cgls":
+            raise ValueError("--nonnegative works with fbp and sirt; conjugate gradients know no bounds")
+        return self
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise UserError(_sentence(error)) from error
+
+    @classmethod
+    def read(cls, path: Path, **changes: Any) -> Self:
+        """Settings from a YAML file, with `changes` over them (None: not given).
+
+        The file is a ``run.yaml`` that a run wrote (its part ``settings`` is taken) or just names and values.
+        """
+        return cls(**{**read_settings(path), **{k: v for k, v in changes.items() if v is not None}})
+
+    def plain(self) -> dict[str, Any]:
+        """As numbers, texts and lists, for YAML, JSON and attributes."""
+        return self.model_dump(mode="json")
+
+    def that_decide_the_result(self) -> dict[str, Any]:
+        """`plain` without what leaves the bits alone: where and on how much it runs."""
+        where = ("output", "cluster", "workers", "threads", "memory", "slab")
+        return {name: value for name, value in self.plain().items() if name not in where}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Names and values in a settings file.
+
+    Raises
+    ------
+    UserError
+        A file that cannot be read, is not YAML, or does not hold names and values.
+    """
+    try:
+        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"the settings file {path} is not text") from error
+    except OSError as error:
+        raise UserError(f"cannot read the settings file {path}: {error.strerror}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"the settings file {path} is not valid YAML") from error
+    settings = read.get("settings", read) if isinstance(read, dict) else read
+    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
+        raise UserError(f"the settings file {path} must hold names and values, such as 'algorithm: sirt'")
+    return settings
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first complaint of pydantic, in words of the command line."""
+    first = error.errors(include_url=False)[0]
+    names = [
+        str(part) for part in first["loc"] if isinstance(part, str) and part in ReconSettings.model_fields
+    ]
+    where = "--" + names[0].replace("_", "-") if names else "the settings"
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(ReconSettings.model_fields)
+        return f"unknown setting {first['loc'][0]!r}; known are {known}"
+    if first["type"] == "missing":
+        return f"no {first['loc'][0]} given"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if not names:
+        return message
+    return f"{where}: {message.replace('input', 'it')}; got {first['input']!r}"

@@ -1,0 +1,118 @@
+"""What a request for a cluster comes to, and clusters that really start."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+from dtomo.distributed import clusters
+from dtomo.distributed.clusters import Resources, connect, machine, measured, parse_memory, resources
+from dtomo.errors import UserError
+
+
+def _environment() -> dict[str, Any]:
+    return {name: os.environ.get(name) for name in ("DTOMO_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS")}
+
+
+def test_default_uses_all_cores_and_shares_the_memory() -> None:
+    cores, free = machine()
+    found = resources()
+    assert found.cores <= cores
+    assert found.cores > cores // 2
+    assert found.memory * found.workers <= 1.1 * free
+
+
+def test_threads_are_the_cores_of_a_worker() -> None:
+    cores, _ = machine()
+    assert resources(workers=1).threads == cores
+    assert resources(workers=10 * cores).threads == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("4GB", 4_000_000_000), ("1.5 GiB", 1_610_612_736), (1000, 1000)]
+)
+def test_memory_sizes(text: str | int, count: int) -> None:
+    assert parse_memory(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1GB", "0", "4 QB", "nan", "inf"])
+def test_memory_that_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--memory is a size such as 4GB"):
+        parse_memory(text)
+
+
+@pytest.mark.parametrize("name", ["cuda", "slurm"])
+def test_later_clusters_say_so(name: str) -> None:
+    with pytest.raises(UserError, match=f"--cluster {name} is not available in this version"):
+        resources(name)
+
+
+@pytest.mark.parametrize("name", ["", "locale", "localhost:8786", "missing.yaml"])
+def test_unknown_clusters_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match="cluster"):
+        resources(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- local", "must hold keys and values"),
+        ("workers: many", "--workers is a whole number"),
+        ("workers: 0", "--workers is a whole number"),
+        ("nodes: 3", "unknown keys nodes"),
+        ("{", "not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("cluster: slurm", "not available"),
+    ],
+)
+def test_cluster_files_are_checked(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        resources(str(path))
+
+
+def test_cluster_file_is_read_and_options_win(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: local\nworkers: 3\nthreads: 1\nmemory: 2GB\n")
+    assert resources(str(path), memory="1GB") == Resources(3, 1, 1_000_000_000)
+
+
+def test_local_cluster_keeps_to_its_limits_and_its_address(tmp_path: Path) -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wanted = Resources(2, 3, 700_000_000, dashboard=f":{taken.getsockname()[1]}")
+        with connect(wanted, say=said.append) as client:
+            assert client.scheduler.address.startswith("tcp://127.0.0.1:")
+            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            assert [worker["nthreads"] for worker in workers] == [1, 1]
+            assert [worker["memory_limit"] for worker in workers] == [700_000_000] * 2
+            for variables in client.run(_environment).values():
+                assert set(variables.values()) == {"3"}
+            scratch = {Path(worker["local_directory"]).parents[1] for worker in workers}
+            assert measured(client, wanted) == wanted
+        assert len(said) == 1
+        assert said[0].startswith("dashboard: http://127.0.0.1:")
+        assert str(taken.getsockname()[1]) not in said[0]
+    assert not any(folder.exists() for folder in scratch)
+
+
+def test_scheduler_by_address() -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1") as found:
+        with connect(found.scheduler_address) as client:
+            resources_there = measured(client, resources(found.scheduler_address))
+            assert (resources_there.workers, resources_there.threads) == (1, 1)
+            assert client.submit(sum, (1, 2)).result() == 3
+        assert found.scheduler.status.name == "running"
+
+
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "WAIT_FOR_WORKERS", 1.0)
+    with (
+        pytest.raises(UserError, match=r"no scheduler answers at tcp://127.0.0.1:9"),
+        connect("tcp://127.0.0.1:9"),
+    ):
+        pass

@@ -1,0 +1,103 @@
+"""Settings: checked, in one sentence; written and read again unchanged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dtomo.errors import UserError
+from dtomo.settings import ReconSettings
+
+
+def _settings(**changes: Any) -> ReconSettings:
+    return ReconSettings(**{"scan": "scan.h5", "output": "out.zarr", **changes})
+
+
+def test_round_trip_through_yaml(tmp_path: Path) -> None:
+    before = _settings(
+        algorithm="sirt",
+        iterations=7,
+        center="12.5",
+        rows="3:9",
+        columns=":40",
+        exclude_frames="3,7:9",
+        pixel_size=1.5,
+    )
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"settings": before.plain(), "versions": {"dtomo": "0"}}))
+    assert ReconSettings.read(path) == before
+    assert before.exclude_frames == (3, 7, 8)
+    assert before.rows == (3, 9)
+    assert before.columns == (None, 40)
+
+
+def test_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("scan: scan.h5\noutput: out.zarr\nalgorithm: cgls\niterations: 5\n")
+    found = ReconSettings.read(path, iterations=9, output=None)
+    assert (found.algorithm, found.iterations, found.output) == ("cgls", 9, Path("out.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rows": "9:3"}, "--rows: holds nothing"),
+        ({"rows": "a"}, "--rows: must be A:B"),
+        ({"rows": "1:2:3"}, "--rows: must be A:B"),
+        ({"columns": "-4:9"}, "--columns: holds nothing"),
+        ({"center": "nan"}, "--center: must be auto or a column"),
+        ({"center": "middle"}, "--center: must be auto or a column"),
+        ({"center": float("inf")}, "--center"),
+        ({"iterations": 0}, "--iterations"),
+        ({"iterations": "many"}, "--iterations"),
+        ({"algorithm": "art"}, "--algorithm.*fbp"),
+        ({"bin": 0}, "--bin"),
+        ({"pixel_size": -1}, "--pixel-size"),
+        ({"pixel_size": float("nan")}, "--pixel-size: must be a finite number"),
+        ({"exclude_frames": "3,x"}, "--exclude-frames: must be numbers"),
+        ({"exclude_frames": "-3"}, "--exclude-frames"),
+        ({"exclude_frames": "0:99999999999"}, "--exclude-frames"),
+        ({"stripes": "some"}, "--stripes"),
+        ({"nonnegative": True, "algorithm": "cgls"}, "--nonnegative"),
+        ({"colour": 1}, "unknown setting 'colour'"),
+        ({"scan": None}, "--scan"),
+    ],
+)
+def test_bad_values_are_one_sentence(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        _settings(**changes)
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"- 1", "must hold names and values"),
+        (b"", "must hold names and values"),
+        (b"1: 2", "must hold names and values"),
+        (b"{", "not valid YAML"),
+        (b"\xff\xfe\x00", "not text"),
+        (b"!!python/object/apply:os.system ['true']", "not valid YAML"),
+        (b"settings: {scan: a, output: b, colour: 1}", "unknown setting 'colour'"),
+        (b"scan: a", "no output given"),
+        (b"[" * 5000, "not valid YAML"),
+    ],
+)
+def test_bad_files_are_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=words):
+        ReconSettings.read(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the settings file"):
+        ReconSettings.read(tmp_path / "none.yaml")
+
+
+def test_where_it_runs_does_not_decide_the_result() -> None:
+    one, other = _settings(workers=1, memory="1GB", slab=16), _settings(workers=3, output="elsewhere.mrc")
+    assert one.that_decide_the_result() == other.that_decide_the_result()
+    assert one.that_decide_the_result() != _settings(bin=2).that_decide_the_result()
