@@ -1,0 +1,43 @@
+"""Files: scans in, volumes out."""
+
+from dtomo.io.convert import convert
+from dtomo.io.dxchange_writer import write_dxchange
+from dtomo.io.opening import open, recognise
+from dtomo.io.output import check_output
+from dtomo.io.scan import RawSlab, Scan, suspicious_darks, suspicious_flats
+from dtomo.io.sources import (
+    ArraySource,
+    HDF5Source,
+    MrcSource,
+    SelectedFrames,
+    Source,
+    ZarrSource,
+)
+from dtomo.io.tiff_source import TiffSource
+from dtomo.io.volumes import Volume, VolumeWriter, create_volume, open_volume, open_writer
+from dtomo.io.zarr_store import write_zarr_scan
+
+__all__ = [
+    "ArraySource",
+    "HDF5Source",
+    "MrcSource",
+    "RawSlab",
+    "Scan",
+    "SelectedFrames",
+    "Source",
+    "TiffSource",
+    "Volume",
+    "VolumeWriter",
+    "ZarrSource",
+    "check_output",
+    "convert",
+    "create_volume",
+    "open",
+    "open_volume",
+    "open_writer",
+    "recognise",
+    "suspicious_darks",
+    "suspicious_flats",
+    "write_dxchange",
+    "write_zarr_scan",
+]

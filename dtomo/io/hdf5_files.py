@@ -1,0 +1,91 @@
+"""HDF5 files opened safely for reading, and single values looked up in them."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import hdf5plugin  # noqa: F401  (registers the compression filters beamlines use)
+import numpy as np
+
+from dtomo.errors import UserError
+
+
+@contextlib.contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
+    """A file open for reading, without locks, so that other programs may hold it open too.
+
+    No chunk cache: bands of rows are read once, and HDF5 then fetches from an uncompressed chunk only the
+    rows asked for.
+
+    Raises
+    ------
+    UserError
+        The file is missing, not HDF5, truncated, or must not be read.
+    """
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, expected an HDF5 file")
+    try:
+        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+    except PermissionError as error:
+        raise UserError(f"{path} may not be read by this user; change its permissions") from error
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be opened as HDF5 ({_reason(error)}); copy it again or convert it"
+        ) from error
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _reason(error: OSError) -> str:
+    text = str(error)
+    if "truncated" in text:
+        return "the file is truncated: " + text[text.index("truncated") :].rstrip(")")
+    if "signature not found" in text:
+        return "it is not an HDF5 file"
+    return text.strip().split("\n")[0]
+
+
+def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
+    """The group or dataset `name`, or None if it is absent or behind a broken link."""
+    try:
+        found = group.get(name)
+    except (KeyError, OSError, RuntimeError):
+        return None
+    return found if isinstance(found, h5py.Group | h5py.Dataset) else None
+
+
+def text_attribute(item: h5py.Group | h5py.Dataset, name: str) -> str | None:
+    """An attribute as text (the first, if it is a list), or None."""
+    try:
+        value = item.attrs.get(name)
+    except (OSError, RuntimeError, TypeError):
+        return None
+    if isinstance(value, np.ndarray):
+        value = value.flat[0] if value.size else None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else None
+
+
+def number(group: h5py.Group, name: str) -> tuple[float, str | None] | None:
+    """A single number and its unit; None if absent, not a number, or different values along an array."""
+    data = node(group, name)
+    if (
+        not isinstance(data, h5py.Dataset)
+        or data.dtype.kind not in "uif"
+        or not data.size
+        or data.size > 10**6
+    ):
+        return None
+    try:
+        values = np.asarray(data[()], np.float64).reshape(-1)
+    except (OSError, RuntimeError):
+        return None
+    if not np.isfinite(values).all() or np.ptp(values) > 1e-6 * abs(values[0]):
+        return None
+    return float(values[0]), text_attribute(data, "units") or text_attribute(data, "unit")

@@ -1,0 +1,193 @@
+"""Whether an output may be written, asked before anything is touched; and disk errors in plain words."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import h5py
+
+from dtomo.errors import StoppedError, UserError
+
+PROGRESS = ".dtomo"
+"""Name (for folders) or suffix (for files) of the folder that marks an output as unfinished."""
+
+
+def progress_folder(path: Path) -> Path:
+    """Where an unfinished output keeps its settings and its list of slabs."""
+    if path.name.lower().endswith(".zarr"):
+        return path / PROGRESS
+    return path.with_name(path.name + PROGRESS)
+
+
+def check_output(
+    path: str | os.PathLike[str],
+    *,
+    inputs: Iterable[str | os.PathLike[str]] = (),
+    overwrite: bool = False,
+    resume: bool = False,
+    bytes_needed: int = 0,
+) -> Path:
+    """Refuse an output that must not or cannot be written; touches nothing.
+
+    Returns
+    -------
+    The path with links and ``..`` resolved.
+
+    Raises
+    ------
+    UserError
+        It exists (without `overwrite` or `resume`), is an input or holds one, is not a dtomo output (with
+        `overwrite`), its folder is missing or not writable, or the disk has less than `bytes_needed` free.
+    """
+    asked = Path(path)
+    if not asked.name or asked.name in (".", ".."):
+        raise UserError(f"{path} is not a name for an output; give a file or store such as volume.zarr")
+    target = Path(os.path.realpath(asked))
+    _check_inputs(asked, target, [Path(os.path.realpath(item)) for item in inputs])
+    parent = target.parent
+    if not parent.is_dir():
+        raise UserError(f"the folder {parent} for the output does not exist; create it first")
+    present = target.exists() or os.path.lexists(target)
+    unfinished = progress_folder(target).exists()
+    if present or unfinished:
+        _check_existing(asked, target, present, unfinished, overwrite, resume)
+    _check_writable(parent if not target.is_dir() else target, asked)
+    _check_space(target, bytes_needed, overwrite, resume)
+    return target
+
+
+def _check_inputs(asked: Path, target: Path, inputs: list[Path]) -> None:
+    for item in inputs:
+        same = item.exists() and target.exists() and os.path.samefile(item, target)
+        if item == target or same:
+            raise UserError(f"{asked} is the input itself; give the output another name")
+        if target in item.parents:
+            raise UserError(f"{asked} is a folder that holds the input {item}; give the output another name")
+        inside = item in target.parents and item.is_dir()
+        if inside and (_is_store(item) or target.suffix.lower() in (".tif", ".tiff")):
+            raise UserError(f"{asked} lies inside the input {item}; write the output elsewhere")
+
+
+def _is_store(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def _check_existing(
+    asked: Path, target: Path, present: bool, unfinished: bool, overwrite: bool, resume: bool
+) -> None:
+    if resume and unfinished:
+        return
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not overwrite:
+        if resume:
+            raise UserError(
+                f"{asked} exists and is not unfinished, so there is nothing to resume; use "
+                "--overwrite to redo it"
+            )
+        if unfinished:
+            raise UserError(
+                f"{asked} exists and is unfinished; finish it with --resume or replace it with --overwrite"
+            )
+        raise UserError(f"{asked} exists; give another name, or replace it with --overwrite")
+    if present and not is_output(target):
+        kind = "folder" if target.is_dir() else "file"
+        raise UserError(
+            f"{asked} is a {kind} that dtomo did not write, so it is not overwritten; remove it or "
+            "give another name"
+        )
+
+
+def is_output(path: Path) -> bool:
+    """Whether something may be replaced: a store dtomo wrote, or a TIFF, MRC or HDF5 file by its content."""
+    if path.is_dir():
+        return _written_here(path)
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        head = file.read(1024)
+    tiff = head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+    return tiff or head[208:211] == b"MAP" or bool(h5py.is_hdf5(path))
+
+
+def _written_here(path: Path) -> bool:
+    if (path / PROGRESS).is_dir():
+        return True
+    try:
+        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+        return "dtomo" in attributes
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _check_writable(folder: Path, asked: Path) -> None:
+    """Open a file without a name in the folder: the one sure test on read-only and networked file systems."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise UserError(
+            f"{asked} cannot be written: {folder} refuses new files ({error.strerror})"
+        ) from error
+
+
+def _check_space(target: Path, needed: int, overwrite: bool, resume: bool) -> None:
+    if not needed:
+        return
+    free = shutil.disk_usage(target.parent).free
+    if overwrite or resume:
+        free += disk_size(target) + (
+            disk_size(progress_folder(target)) if progress_folder(target).exists() else 0
+        )
+    if needed > free:
+        raise UserError(
+            f"{target} needs {needed / 1e9:.3g} GB but {target.parent} has {free / 1e9:.3g} GB free; "
+            "free some space, write elsewhere, or reconstruct fewer rows or with binning"
+        )
+
+
+def disk_size(path: Path) -> int:
+    """Bytes a file or folder takes on disk (holes not counted)."""
+    items = [path] if path.is_file() else path.rglob("*") if path.is_dir() else []
+    return sum(item.lstat().st_blocks * 512 for item in items if not item.is_symlink())
+
+
+def clear(path: Path) -> None:
+    """Remove an output that `check_output` let pass, and what marks it unfinished."""
+    for item in (path, progress_folder(path)):
+        if item.is_dir():
+            if item == path and any(item.iterdir()) and not is_output(path):
+                raise UserError(f"{path} is a folder that dtomo did not write, so it is not removed")
+            shutil.rmtree(item)
+        elif item.exists():
+            item.unlink()
+
+
+@contextlib.contextmanager
+def writing(path: Path, resumable: bool = False) -> Iterator[None]:
+    """Full disks and lost permissions as one sentence.
+
+    Raises
+    ------
+    StoppedError
+        If `resumable`: the run can go on with ``--resume`` once there is room.
+    UserError
+        Otherwise.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            what = f"the disk is full while writing {path}"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EIO):
+            what = f"{path} cannot be written ({error.strerror})"
+        else:
+            raise
+        if resumable:
+            raise StoppedError(f"{what}; what is done is kept: make room and go on with --resume") from error
+        raise UserError(f"{what}; make room or write elsewhere") from error

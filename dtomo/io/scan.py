@@ -1,0 +1,357 @@
+"""A scan: projections, flats and darks as lazy arrays, with the metadata a reconstruction needs."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from numpy.typing import ArrayLike, NDArray
+
+from dtomo.errors import UserError
+from dtomo.io.sources import ArraySource, Frames, SelectedFrames, Source, frame_index
+
+_BLOCK = 64 * 2**20
+_REPLACEABLE = (
+    *("angles", "center", "pixel_size", "energy", "sample_detector_distance", "source_sample_distance"),
+    *("flats", "darks", "normalized", "found", "warnings"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RawSlab:
+    """Rows of a scan in memory: ``(frame, row, column)``, raw counts, or float32 means if it is binned."""
+
+    projections: NDArray[Any]
+    flats: NDArray[Any] | None
+    darks: NDArray[Any] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scan:
+    """Raw projections with their metadata; immutable, small, safe to send to other processes.
+
+    Attributes
+    ----------
+    path, format
+        Where it was opened and what it is: "dxchange", "nxtomo", "hdf5", "tiff", "zarr", "mrc".
+    projection_source, flat_source, dark_source
+        Where the frames lie, of the whole detector; flats and darks None if absent.
+    angles
+        float64 degrees, one per projection.
+    center
+        Column of the rotation axis after crop and binning, if stated, else None. Pixel k has its middle at k.
+    pixel_size
+        µm after binning, or None.
+    energy, sample_detector_distance, source_sample_distance
+        keV, mm, mm, or None.
+    normalized
+        The projections are transmissions already: flats and darks are not needed.
+    found
+        What -> where it was found.
+    warnings
+        Sentences for the user.
+    inputs
+        Every file read, so that none is written over.
+    window
+        Detector rows and columns in use, raw pixels: (first row, end, first column, end).
+    binning
+        Raw pixels per pixel, in rows and in columns.
+    """
+
+    path: Path
+    format: str
+    projection_source: Source
+    flat_source: Source | None
+    dark_source: Source | None
+    angles: NDArray[np.float64]
+    center: float | None = None
+    pixel_size: float | None = None
+    energy: float | None = None
+    sample_detector_distance: float | None = None
+    source_sample_distance: float | None = None
+    normalized: bool = False
+    found: dict[str, str] = dataclasses.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    inputs: tuple[Path, ...] = ()
+    window: tuple[int, int, int, int] | None = None
+    binning: int = 1
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        shape = self.projection_source.shape
+        angles = np.array(self.angles, np.float64).reshape(-1)
+        angles.flags.writeable = False
+        put(self, "angles", angles)
+        if self.window is None:
+            put(self, "window", (0, shape[1], 0, shape[2]))
+        if len(angles) != shape[0]:
+            raise UserError(
+                f"{len(angles)} angles for the {shape[0]} projections of "
+                f"{self.projection_source.location}; give one per projection"
+            )
+        if not np.isfinite(angles).all():
+            bad = int(np.argmin(np.isfinite(angles)))
+            raise UserError(
+                f"angle number {bad} of {self.path} is not a finite number; correct it or leave that "
+                "projection out"
+            )
+        for what, source in (("flats", self.flat_source), ("darks", self.dark_source)):
+            if source is not None and source.shape[1:] != shape[1:]:
+                raise UserError(
+                    f"the {what} {source.location} have frames of {source.shape[1:]} (rows, columns) "
+                    "but the projections "
+                    f"{self.projection_source.location} of {shape[1:]}; they must match"
+                )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(angles, rows, columns) after crop and binning"""
+        return (len(self.angles), *self._detector)
+
+    @property
+    def _detector(self) -> tuple[int, int]:
+        top, bottom, left, right = self.window or (0, 0, 0, 0)
+        return (bottom - top) // self.binning, (right - left) // self.binning
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the raw counts (what ``read`` gives is float32 if binned)"""
+        return self.projection_source.dtype
+
+    @property
+    def projections(self) -> da.Array:
+        """Lazy ``(angle, row, column)``, in bands of rows."""
+        return self._lazy(self.projection_source)
+
+    @property
+    def flats(self) -> da.Array | None:
+        """Lazy ``(frame, row, column)``, or None."""
+        return None if self.flat_source is None else self._lazy(self.flat_source)
+
+    @property
+    def darks(self) -> da.Array | None:
+        """Lazy ``(frame, row, column)``, or None."""
+        return None if self.dark_source is None else self._lazy(self.dark_source)
+
+    def read(self, rows: slice = slice(None), angles: Frames = slice(None)) -> RawSlab:
+        """Rows (of some projections) into memory, with all flats and darks of these rows.
+
+        Raises
+        ------
+        UserError
+            Rows outside the scan, or files that are missing, truncated or damaged.
+        """
+        height = self.shape[1]
+        start, stop, step = rows.indices(height)
+        if step != 1 or stop <= start or (rows.stop is not None and rows.stop > height):
+            raise UserError(
+                f"{self.path} has rows 0 to {height - 1}; rows {rows.start}:{rows.stop} cannot be read"
+            )
+        view = {"rows": slice(start, stop), "columns": slice(0, self.shape[2])}
+        references = [
+            None if source is None else self._view(source).read(slice(None), **view)
+            for source in (self.flat_source, self.dark_source)
+        ]
+        return RawSlab(self._view(self.projection_source).read(angles, **view), *references)
+
+    def crop(self, rows: slice = slice(None), columns: slice = slice(None)) -> "Scan":
+        """Some rows and columns (of the scan as it is now); the center moves with the first column."""
+        top, _, left, _ = self.window or (0, 0, 0, 0)
+        (row0, row1), (column0, column1) = (
+            _bounds(part, size, name, self.path)
+            for part, size, name in zip((rows, columns), self.shape[1:], ("rows", "columns"))
+        )
+        b = self.binning
+        window = (top + row0 * b, top + row1 * b, left + column0 * b, left + column1 * b)
+        center = None if self.center is None else self.center - column0
+        return dataclasses.replace(self, window=window, center=center)
+
+    def bin(self, factor: int) -> "Scan":
+        """Means over `factor` × `factor` pixels; what is left over at the end is cut.
+
+        A center c becomes (c - (factor - 1) / 2) / factor, the pixel size grows by `factor`.
+        """
+        if isinstance(factor, bool) or int(factor) != factor or factor < 1:
+            raise UserError(f"binning must be a whole number of pixels, at least 1, not {factor}")
+        rows, columns = (size // int(factor) for size in self.shape[1:])
+        if not rows or not columns:
+            raise UserError(
+                f"binning by {factor} leaves nothing of {self.shape[1]} rows and {self.shape[2]} columns"
+            )
+        top, _, left, _ = self.window or (0, 0, 0, 0)
+        b = self.binning * int(factor)
+        return dataclasses.replace(
+            self,
+            window=(top, top + rows * b, left, left + columns * b),
+            binning=b,
+            center=None if self.center is None else (self.center - (factor - 1) / 2) / factor,
+            pixel_size=None if self.pixel_size is None else self.pixel_size * factor,
+        )
+
+    def select(self, angle_indices: Frames) -> "Scan":
+        """Some projections: indices, a slice or a mask."""
+        index = frame_index(angle_indices, len(self.angles), str(self.path))
+        if not index.size:
+            raise UserError(f"no projection of {self.path} is left; it has {len(self.angles)}")
+        return dataclasses.replace(
+            self,
+            projection_source=SelectedFrames.of(self.projection_source, index),
+            angles=self.angles[index],
+        )
+
+    def without(self, flats: Frames = (), darks: Frames = ()) -> "Scan":
+        """Leave out flats and darks by index, such as a "dark" taken with the shutter open."""
+        changes: dict[str, Any] = {}
+        for what, source, left_out in (("flat", self.flat_source, flats), ("dark", self.dark_source, darks)):
+            if source is None or (not isinstance(left_out, slice) and not len(left_out)):
+                continue
+            gone = frame_index(left_out, source.shape[0], source.location)
+            keep = np.setdiff1d(np.arange(source.shape[0]), gone)
+            changes[f"{what}_source"] = SelectedFrames.of(source, keep) if keep.size else None
+        return dataclasses.replace(self, **changes)
+
+    def replace(self, **changes: Any) -> "Scan":
+        """The user's word over the file's.
+
+        Angles in degrees, center, pixel_size in µm, energy in keV, distances in mm, normalized; flats and
+        darks as an array of the whole detector, a `Source`, or None.
+        """
+        unknown = set(changes) - set(_REPLACEABLE)
+        if unknown:
+            raise UserError(
+                f"a scan has no {sorted(unknown)[0]!r} to replace; possible are {', '.join(_REPLACEABLE)}"
+            )
+        found = dict(changes.pop("found", self.found))
+        values: dict[str, Any] = {}
+        for name, value in changes.items():
+            if name in ("flats", "darks"):
+                values[name[:-1] + "_source"] = _as_source(value, f"the {name} given")
+            else:
+                values[name] = value
+            if name != "warnings":
+                found[name] = "given"
+        return dataclasses.replace(self, **values, found=found)
+
+    def _view(self, source: Source) -> "FrameView":
+        return FrameView(source, self.window or (0, 0, 0, 0), self.binning)
+
+    def _lazy(self, source: Source) -> da.Array:
+        view = self._view(source)
+        per_row = max(1, view.shape[0] * view.shape[2] * self.binning**2 * source.dtype.itemsize)
+        rows = max(1, min(view.shape[1], _BLOCK // per_row))
+        name = "frames-" + tokenize(source, view.window, view.binning)
+        return da.from_array(
+            view,
+            chunks=(view.shape[0], rows, view.shape[2]),
+            name=name,
+            asarray=False,
+            meta=np.empty((0, 0, 0), view.dtype),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameView:
+    """A window of a source, binned: what one lazy array reads through. Sliced like an array."""
+
+    source: Source
+    window: tuple[int, int, int, int]
+    binning: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(frame, row, column) after crop and binning"""
+        top, bottom, left, right = self.window
+        return self.source.shape[0], (bottom - top) // self.binning, (right - left) // self.binning
+
+    @property
+    def ndim(self) -> int:
+        """Always 3."""
+        return 3
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Raw dtype, or float32 if binned"""
+        return self.source.dtype if self.binning == 1 else np.dtype(np.float32)
+
+    def read(self, frames: Frames, rows: slice, columns: slice) -> NDArray[Any]:
+        """`rows` and `columns` are plain start:stop within the window, in binned pixels."""
+        top, _, left, _ = self.window
+        b = self.binning
+        raw = self.source.read(
+            frames,
+            slice(top + rows.start * b, top + rows.stop * b),
+            slice(left + columns.start * b, left + columns.stop * b),
+        )
+        return raw if b == 1 else bin_means(raw, b)
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        key = key if isinstance(key, tuple) else (key,)
+        frames, rows, columns = list(key) + [slice(None)] * (3 - len(key))
+        bands: list[slice] = []
+        rest: list[Any] = []
+        for part, size in zip((rows, columns), self.shape[1:]):
+            index = np.arange(size)[part]
+            low, high = (int(np.min(index)), int(np.max(index)) + 1) if index.size else (0, 0)
+            bands.append(slice(low, high))
+            whole = isinstance(part, slice) and part.step in (None, 1)
+            rest.append(slice(None) if whole else index - low)
+        if isinstance(frames, slice):
+            return self.read(frames, *bands)[:, rest[0]][..., rest[1]]
+        block = self.read(np.atleast_1d(frames), *bands)[:, rest[0]][..., rest[1]]
+        return block[0] if np.ndim(frames) == 0 else block
+
+
+def bin_means(frames: NDArray[Any], factor: int) -> NDArray[np.float32]:
+    """Means of `factor` × `factor` blocks of every frame, float32; sizes must be multiples of `factor`."""
+    count, rows, columns = frames.shape
+    out = np.empty((count, rows // factor, columns // factor), np.float32)
+    for number, frame in enumerate(frames):
+        blocks = frame.reshape(rows // factor, factor, columns // factor, factor)
+        np.mean(blocks, axis=(1, 3), dtype=np.float32, out=out[number])
+    return out
+
+
+def _bounds(part: slice, size: int, name: str, path: Path) -> tuple[int, int]:
+    start, stop, step = part.indices(size)
+    outside = any(end is not None and not -size <= end <= size for end in (part.start, part.stop))
+    if step != 1 or stop <= start or outside:
+        raise UserError(f"{path} has {size} {name}: {name} {part.start}:{part.stop} cannot be taken")
+    return start, stop
+
+
+def _as_source(value: ArrayLike | Source | None, name: str) -> Source | None:
+    if value is None or isinstance(value, Source):
+        return value
+    return ArraySource(np.asarray(value), name)
+
+
+def suspicious_darks(scan: Scan, rows: int = 16) -> list[int]:
+    """Darks as bright as the flats, by index: their mean lies nearer to the flats' than to the darkest's.
+
+    Means are over `rows` rows in the middle of the detector.
+    """
+    if scan.dark_source is None or scan.flat_source is None:
+        return []
+    flats, darks = (_frame_means(scan, source, rows) for source in (scan.flat_source, scan.dark_source))
+    flat, dark = float(np.median(flats)), float(darks.min())
+    limit = 0.8 * flat if dark >= 0.8 * flat else (flat + dark) / 2
+    return [int(number) for number in np.flatnonzero(darks >= limit)]
+
+
+def suspicious_flats(scan: Scan, rows: int = 16) -> list[int]:
+    """Flats as dark as the darks, by index: frames taken with the shutter closed."""
+    if scan.dark_source is None or scan.flat_source is None:
+        return []
+    flats, darks = (_frame_means(scan, source, rows) for source in (scan.flat_source, scan.dark_source))
+    limit = float(darks.min()) + 0.25 * (float(np.median(flats)) - float(darks.min()))
+    return [int(number) for number in np.flatnonzero(flats < limit)]
+
+
+def _frame_means(scan: Scan, source: Source, rows: int) -> NDArray[np.float64]:
+    top, bottom, left, right = scan.window or (0, 0, 0, 0)
+    middle = (top + bottom) // 2
+    band = slice(max(top, middle - rows // 2), min(bottom, middle + (rows + 1) // 2 + 1))
+    frames = source.read(rows=band, columns=slice(left, right))
+    return np.nanmean(frames.reshape(len(frames), -1), axis=1, dtype=np.float64)

@@ -1,0 +1,171 @@
+"""Scans in a Zarr store.
+
+Layout (version 1): a group with the attribute ``dtomo_scan`` = 1 (not needed for reading) and the arrays
+
+- ``projections`` (angle, row, column), raw counts or transmissions
+- ``flats``, ``darks`` (frame, row, column) or (row, column), optional
+- ``angles`` (angle,), float64, attribute ``units``: "degrees" or "radians"
+
+and the group attributes ``pixel_size`` (µm), ``energy`` (keV), ``sample_detector_distance``,
+``source_sample_distance`` (mm), ``center`` (column), ``normalized`` (true or false), each optional.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from zarr.codecs import BloscCodec
+
+from dtomo.errors import UserError
+from dtomo.io.angles import AngleTable, angle_unit
+from dtomo.io.output import check_output, clear, writing
+from dtomo.io.reading import Reading
+from dtomo.io.sources import ZarrSource, check_frames
+
+_METADATA = ("pixel_size", "energy", "sample_detector_distance", "source_sample_distance", "center")
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr store, version 2 or 3."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def read_zarr_scan(path: Path) -> Reading:
+    """A scan in the layout above.
+
+    Raises
+    ------
+    UserError
+        No array ``projections``, or arrays of a wrong shape, naming them.
+    """
+    group = _open_group(path)
+    names = sorted(name for name, _ in group.arrays())
+    if "projections" not in names:
+        kind = (
+            "an OME-Zarr volume"
+            if "ome" in group.attrs or "multiscales" in group.attrs
+            else f"arrays {names}"
+        )
+        raise UserError(f"{path} has no array 'projections' but {kind}, so it is not a scan")
+    reading = Reading(path, "zarr", _source(path, group, "projections"), inputs=[path])
+    reading.found["projections"] = f"{path}/projections"
+    for what in ("flats", "darks"):
+        if what in names and group[what].size:
+            setattr(reading, what, _source(path, group, what))
+            reading.found[what] = f"{path}/{what}"
+    if "angles" in names:
+        where = f"{path}/angles"
+        data = group["angles"]
+        if data.ndim != 1 or data.dtype.kind not in "uif":
+            raise UserError(
+                f"{where} holds {data.dtype} of shape {data.shape}, expected one angle per projection"
+            )
+        unit = data.attrs.get("units", data.attrs.get("unit"))
+        reading.angles = AngleTable(np.asarray(data[:], np.float64), angle_unit(_text(unit), where), where)
+        reading.found["angles"] = where
+    for name in _METADATA:
+        value = group.attrs.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise UserError(f"{path}: the attribute {name} is {value!r}, expected a number")
+        setattr(reading, name, float(value))
+        reading.found[name] = f"{path}: attribute {name}"
+    return reading
+
+
+def stated_normalized(path: Path) -> bool:
+    """Whether the store says that its projections are transmissions."""
+    return _open_group(path).attrs.get("normalized") is True
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _open_group(path: Path) -> zarr.Group:
+    try:
+        return zarr.open_group(path, mode="r")
+    except (OSError, ValueError, KeyError, TypeError, zarr.errors.BaseZarrError) as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise UserError(f"{path} cannot be opened as a Zarr group ({reason})") from error
+
+
+def _source(path: Path, group: zarr.Group, name: str) -> ZarrSource:
+    data = group[name]
+    if not isinstance(data, zarr.Array):
+        raise UserError(f"{path}/{name} is a group, expected an array of frames")
+    shape = (1, *data.shape) if data.ndim == 2 else data.shape
+    check_frames(shape, data.dtype, f"{path}/{name}")
+    return ZarrSource(path, name, shape, data.dtype.newbyteorder("="))
+
+
+def write_zarr_scan(
+    path: Path | str,
+    *,
+    frames: Iterable[NDArray[Any]],
+    shape: tuple[int, int, int],
+    dtype: DTypeLike,
+    flats: ArrayLike | None,
+    darks: ArrayLike | None,
+    angles: ArrayLike,
+    pixel_size: float | None = None,
+    energy: float | None = None,
+    sample_detector_distance: float | None = None,
+    extra: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a scan in the layout above, frame by frame; memory holds 32 frames at a time.
+
+    Parameters are those of `write_dxchange`; `extra` becomes further group attributes.
+    """
+    path, dtype = Path(path), np.dtype(dtype)
+    check_frames(shape, dtype, f"{path}/projections")
+    values = np.asarray(angles, np.float64)
+    if values.shape != (shape[0],):
+        raise UserError(f"{values.size} angles for {shape[0]} projections; give one per projection")
+    needed = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    path = check_output(path, overwrite=overwrite, bytes_needed=needed)
+    with writing(path):
+        clear(path)
+        group = zarr.create_group(path)
+        block = min(32, shape[0])
+        chunks = (block, min(64, shape[1]), min(1024, shape[2]))
+        store = group.create_array(
+            "projections", shape=shape, dtype=dtype, chunks=chunks, compressors=BloscCodec(cname="lz4")
+        )
+        count = 0
+        for batch in _batches(frames, block):
+            store[count : count + len(batch)] = batch
+            count += len(batch)
+        if count != shape[0]:
+            raise UserError(f"{count} frames were given where shape says {shape[0]}")
+        for name, data in (("flats", flats), ("darks", darks)):
+            if data is not None:
+                array = np.asarray(data)
+                array = array[None] if array.ndim == 2 else array
+                group.create_array(name, data=array, chunks=(1, *array.shape[1:]))
+        group.create_array("angles", data=values).attrs["units"] = "degrees"
+        metadata = {
+            "pixel_size": pixel_size,
+            "energy": energy,
+            "sample_detector_distance": sample_detector_distance,
+        }
+        stated = {name: value for name, value in metadata.items() if value is not None}
+        group.attrs.update({"dtomo": {"complete": True}, **(extra or {}), **stated, "dtomo_scan": 1})
+    return path
+
+
+def _batches(frames: Iterable[NDArray[Any]], size: int) -> Iterable[NDArray[Any]]:
+    batch: list[NDArray[Any]] = []
+    for frame in frames:
+        batch.append(frame)
+        if len(batch) == size:
+            yield np.stack(batch)
+            batch = []
+    if batch:
+        yield np.stack(batch)
