@@ -1,0 +1,131 @@
+"""Single pictures of arrays: a slice with its scale, a histogram, a residual curve. No display is needed."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+
+INK = "#1f2933"
+BAR = "#f7c948"
+LINE = "#2f6f9f"
+STYLE = {
+    "font.size": 9,
+    "axes.edgecolor": "#7b8794",
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure (inches) that draws into memory, without any display."""
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def gray_range(images: Sequence[NDArray[Any]], low: float = 0.5, high: float = 99.7) -> tuple[float, float]:
+    """Gray values of black and white for all images: percentiles of what is finite, never equal."""
+    values = (
+        np.concatenate([image[np.isfinite(image)].ravel() for image in images]) if images else np.zeros(0)
+    )
+    if not values.size:
+        return 0.0, 1.0
+    black, white = (float(v) for v in np.percentile(values, [low, high]))
+    if not white > black:
+        black, white = float(values.min()), float(values.max())
+    return (black, white) if white > black else (black - 0.5, black + 0.5)
+
+
+def bar_length(pixels: int, pixel_size: float) -> tuple[float, str]:
+    """Length in pixels of a scale bar of a round length near a fifth of the width, and its label.
+
+    `pixel_size` in micrometres.
+    """
+    wanted = pixels * pixel_size / 5
+    power = 10.0 ** math.floor(math.log10(wanted))
+    length = power * max(step for step in (1, 2, 5) if step * power <= wanted * (1 + 1e-9))
+    for unit, size in (("m", 1e6), ("mm", 1e3), ("µm", 1.0), ("nm", 1e-3)):
+        if length >= size or unit == "nm":
+            return length / pixel_size, f"{length / size:g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def show_slice(
+    axes: Axes,
+    image: NDArray[Any],
+    limits: tuple[float, float],
+    title: str = "",
+    names: tuple[str, str] = ("y", "x"),
+    pixel_size: float | None = None,
+    cmap: str = "gray",
+) -> Any:
+    """Draw one slice with row 0 on top; with a pixel size (µm) also a scale bar. Returns the drawn image."""
+    rows, columns = image.shape
+    thin = max(rows, columns) > 12 * min(rows, columns)
+    drawn = axes.imshow(
+        image,
+        cmap=cmap,
+        vmin=limits[0],
+        vmax=limits[1],
+        aspect="auto" if thin else "equal",
+        interpolation="antialiased",
+    )
+    axes.set_title(title)
+    axes.set_xlabel(f"{names[1]} [pixel]")
+    axes.set_ylabel(f"{names[0]} [pixel]")
+    axes.tick_params(length=2)
+    if pixel_size is not None and not thin:
+        _scale_bar(axes, rows, columns, pixel_size)
+    return drawn
+
+
+def _scale_bar(axes: Axes, rows: int, columns: int, pixel_size: float) -> None:
+    length, label = bar_length(columns, pixel_size)
+    left, bottom = columns * 0.05 - 0.5, rows * 0.94 - 0.5
+    rim = [withStroke(linewidth=2, foreground="black", alpha=0.7)]
+    axes.plot(
+        [left, left + length], [bottom, bottom], color="black", linewidth=5, alpha=0.5, solid_capstyle="butt"
+    )
+    axes.plot([left, left + length], [bottom, bottom], color=BAR, linewidth=3, solid_capstyle="butt")
+    middle, above = left + length / 2, bottom - rows * 0.02
+    axes.text(middle, above, label, color=BAR, ha="center", va="bottom", fontweight="bold", path_effects=rim)
+
+
+def show_histogram(axes: Axes, values: NDArray[Any], unit: str, limits: tuple[float, float]) -> None:
+    """Draw the histogram of the finite values on a logarithmic scale, with the gray range of the pictures."""
+    finite = values[np.isfinite(values)]
+    low, high = gray_range([finite], 0.01, 99.99)
+    margin = 0.05 * (high - low)
+    counts, edges = np.histogram(finite, bins=200, range=(low - margin, high + margin))
+    axes.stairs(counts, edges, fill=True, color=LINE, alpha=0.85)
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(bottom=0)
+    for value in limits:
+        axes.axvline(value, color=BAR, linewidth=1.2, linestyle="--")
+    axes.set_xlabel(unit)
+    axes.set_ylabel("voxels")
+    axes.set_title("gray values (dashed: black and white of the pictures)")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def show_residuals(axes: Axes, residuals: Sequence[float]) -> None:
+    """Draw the residual over the iterations, logarithmic where it can be."""
+    values = np.asarray(residuals, np.float64)
+    axes.plot(np.arange(len(values)), values, color=LINE, marker="o", markersize=3, linewidth=1.5)
+    if (values > 0).all():
+        axes.set_yscale("log")
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("residual ‖A x − b‖")
+    axes.set_title("convergence")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
