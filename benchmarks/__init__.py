@@ -1,0 +1,1 @@
+"""dtomo beside other packages: ``python -m benchmarks.projectors``, ``.fbp``, ``.recon``."""
