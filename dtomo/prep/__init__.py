@@ -1,0 +1,39 @@
+"""Preparation: from counts to attenuation on a known geometry. NumPy arrays in projection order, float32
+out."""
+
+from dtomo.prep.center import CenterEstimate, find_center, rows_for_center
+from dtomo.prep.flats import (
+    NormalizeReport,
+    average_frames,
+    check_frames,
+    find_bad_pixels,
+    minus_log,
+    normalize,
+    remove_outliers,
+)
+from dtomo.prep.halfturn import fold_360, is_full_turn
+from dtomo.prep.padding import extend, extension_weights, extension_width
+from dtomo.prep.phase import millimeters, paganin, paganin_halo_rows
+from dtomo.prep.stripes import remove_stripes
+
+__all__ = [
+    "CenterEstimate",
+    "NormalizeReport",
+    "average_frames",
+    "check_frames",
+    "extend",
+    "extension_weights",
+    "extension_width",
+    "find_bad_pixels",
+    "find_center",
+    "fold_360",
+    "is_full_turn",
+    "millimeters",
+    "minus_log",
+    "normalize",
+    "paganin",
+    "paganin_halo_rows",
+    "remove_outliers",
+    "remove_stripes",
+    "rows_for_center",
+]

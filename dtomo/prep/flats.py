@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
-from dtomo.prep import line_kernels
+from dtomo.prep import line_kernels, stripe_kernels
 from dtomo.prep.threads import run_blocks
 
 REPAIR_RULE = (
-    "dead pixels and values that are not finite take the straight line between their nearest good neighbours in "
-    "the detector row; transmissions that are not positive take the smallest positive one of their detector row"
+    "dead pixels and values that are not finite take the straight line between their nearest good "
+    "neighbours in "
+    "the detector row; transmissions that are not positive take the smallest positive one of their "
+    "detector row"
 )
 """What is done to bad values, for reports."""
 
@@ -75,7 +77,9 @@ class NormalizeReport:
             f"({self.not_positive} not positive, {self.not_finite} not finite)",
         ]
         if self.empty_lines:
-            parts.append(f"{self.empty_lines} detector lines had no usable value and were set to transmission 1")
+            parts.append(
+                f"{self.empty_lines} detector lines had no usable value and were set to transmission 1"
+            )
         if self.lines_without_air:
             parts.append(f"{self.lines_without_air} detector lines had no positive air and were not levelled")
         rule = f" ({REPAIR_RULE})" if self.dead_pixels or self.repaired else ""
@@ -86,7 +90,8 @@ def _projections(array: NDArray[Any], what: str = "projections") -> NDArray[Any]
     array = np.asarray(array)
     if array.ndim != 3 or 0 in array.shape:
         raise UserError(
-            f"{what} must have the three axes (angle, row, column), none empty, but have the shape {array.shape}"
+            f"{what} must have the three axes (angle, row, column), none empty, but have the shape "
+            f"{array.shape}"
         )
     if array.dtype.kind not in "buif":
         raise UserError(f"{what} must be real numbers, but their type is {array.dtype}")
@@ -139,16 +144,20 @@ def average_frames(
     if stack.ndim != 3 or stack.shape[1:] != tuple(shape) or stack.dtype.kind not in "buif":
         raise UserError(
             f"the {what} have the shape {np.shape(frames)} and type {stack.dtype}, but the projections need "
-            f"(frame, row, column) = (any, {shape[0]}, {shape[1]}) of real numbers; give {what} of the same detector area"
+            f"(frame, row, column) = (any, {shape[0]}, {shape[1]}) of real numbers; give {what} of the "
+            "same detector area"
         )
     if exclude:
         if not all(-len(stack) <= number < len(stack) for number in exclude):
-            raise UserError(f"cannot leave out frames {list(exclude)} of the {what}: there are only {len(stack)}")
+            raise UserError(
+                f"cannot leave out frames {list(exclude)} of the {what}: there are only {len(stack)}"
+            )
         stack = np.delete(stack, list(exclude), axis=0)
         if len(stack) == 0:
             raise UserError(f"all frames of the {what} are left out; keep at least one")
     if average == "median":
-        return np.median(stack, axis=0).astype(np.float32)
+        middle: NDArray[np.float32] = np.asarray(np.median(stack, axis=0)).astype(np.float32)
+        return middle
     if average != "mean":
         raise UserError(f"flats and darks can be averaged by mean or median, not by {average!r}")
     return np.mean(stack, axis=0, dtype=np.float64).astype(np.float32)
@@ -157,10 +166,11 @@ def average_frames(
 def check_frames(
     flats: NDArray[Any] | None, darks: NDArray[Any] | None, exclude_darks: Sequence[int] = ()
 ) -> tuple[str, ...]:
-    """Sentences about darks that are as bright as the flats (a flat stored among the darks, or a shutter left open).
+    """Sentences about darks that are as bright as the flats (a flat stored among the darks, or a shutter left
+    open).
 
-    A dark is named when its median lies nearer to the median flat than to the lowest dark, or, with one dark or
-    all alike, when it reaches half of the flat.
+    A dark is named when its median lies nearer to the median flat than to the lowest dark, or, with one dark
+    or all alike, when it reaches half of the flat.
     """
     if flats is None or darks is None or not np.size(flats) or not np.size(darks):
         return ()
@@ -193,12 +203,13 @@ def normalize(
     exclude_darks: Sequence[int] = (),
     out: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float32], NormalizeReport]:
-    """Counts to transmission ``(projection - dark) / (flat - dark)``, or to attenuation, its negative logarithm.
+    """Counts to transmission ``(projection - dark) / (flat - dark)``, or to attenuation, its negative
+    logarithm.
 
     Pixels whose flat is not above the dark count as dead. They, and values that are not finite, take the
-    straight line between their nearest good neighbours in the detector row. With `minus_log`, transmissions that
-    are not positive take the smallest positive one of their detector row (they are at least as opaque as the most
-    opaque pixel measured). No rule looks at another row, so a bad pixel changes no other slice.
+    straight line between their nearest good neighbours in the detector row. With `minus_log`, transmissions
+    that are not positive take the smallest positive one of their detector row (they are at least as opaque as
+    the most opaque pixel measured). No rule looks at another row, so a bad pixel changes no other slice.
 
     Peak memory: the float32 result, plus one frame of flat and dark and a few megabytes.
 
@@ -207,8 +218,8 @@ def normalize(
     projections
         (angle, row, column), any real dtype, any byte order; not changed (unless given as `out` too).
     flats, darks
-        (frame, row, column) or (row, column); None: flat 1, dark 0. All frames are averaged alike, wherever in
-        the scan they were taken.
+        (frame, row, column) or (row, column); None: flat 1, dark 0. All frames are averaged alike, wherever
+        in the scan they were taken.
     minus_log
         Return attenuation instead of transmission.
     average
@@ -217,7 +228,8 @@ def normalize(
         (row, column), True for pixels to treat as dead too (see :func:`find_bad_pixels`).
     air_columns
         Number of columns at the left and right edge that see no object. Each line is divided by the straight
-        line through their means, so that air has transmission 1 whatever the beam did. A zero leaves a side out.
+        line through their means, so that air has transmission 1 whatever the beam did. A zero leaves a side
+        out.
     exclude_flats, exclude_darks
         Numbers of frames to leave out of the averages.
     out
@@ -241,8 +253,8 @@ def normalize(
     if bad_pixels is not None:
         if np.shape(bad_pixels) != (rows, columns):
             raise UserError(
-                f"the bad pixels have the shape {np.shape(bad_pixels)}, but the projections have {(rows, columns)} "
-                "rows and columns"
+                f"the bad pixels have the shape {np.shape(bad_pixels)}, but the projections have {rows} rows "
+                f"and {columns} columns"
             )
         dead |= np.asarray(bad_pixels, bool)
     signal[dead] = np.nan
@@ -300,7 +312,9 @@ def _output(out: NDArray[np.float32] | None, shape: tuple[int, ...]) -> NDArray[
     if out is None:
         return np.empty(shape, np.float32)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise UserError(f"the output must be a contiguous float32 array of shape {shape}, not {out.dtype} {out.shape}")
+        raise UserError(
+            f"the output must be a contiguous float32 array of shape {shape}, not {out.dtype} {out.shape}"
+        )
     return out
 
 
@@ -330,23 +344,31 @@ def find_bad_pixels(
     -------
     (row, column), True where bad; to be passed to :func:`normalize`.
     """
-    from scipy import ndimage
-
     given = flats if flats is not None else darks
     if given is None:
         raise UserError("bad pixels are found from flats or darks, but neither is given")
+    if not 0 < tolerance <= 1 or window < 3:
+        raise UserError(
+            f"bad pixels need a tolerance in 0 to 1 and a window of at least 3, not {tolerance}, {window}"
+        )
     shape = (int(np.shape(given)[-2]), int(np.shape(given)[-1])) if np.ndim(given) >= 2 else (0, 0)
     dark = average_frames(darks, shape, what="darks")
     if flats is None:
-        spread = ndimage.median_filter(np.abs(dark - np.median(dark, axis=1, keepdims=True)), size=(1, window))
-        level = ndimage.median_filter(dark, size=(1, window), mode="mirror")
-        return ~np.isfinite(dark) | (np.abs(dark - level) > 10 * np.maximum(spread, 1) + tolerance * np.abs(level))
+        level = _row_median(dark, window)
+        spread = _row_median(np.abs(dark - level), window)
+        return ~np.isfinite(dark) | (
+            np.abs(dark - level) > 10 * np.maximum(spread, 1) + tolerance * np.abs(level)
+        )
     response = average_frames(flats, shape, what="flats") - dark
-    good = np.isfinite(response)
-    level = ndimage.median_filter(np.where(good, response, 0), size=(1, window), mode="mirror")
-    dark_level = ndimage.median_filter(np.where(np.isfinite(dark), dark, 0), size=(1, window), mode="mirror")
-    bad = ~good | (response <= 0) | (np.abs(response - level) > tolerance * np.abs(level))
-    return bad | (dark - dark_level > tolerance * np.abs(level))
+    level = _row_median(response, window)
+    bad = ~np.isfinite(response) | (response <= 0) | (np.abs(response - level) > tolerance * np.abs(level))
+    return bad | (dark - _row_median(dark, window) > tolerance * np.abs(level))
+
+
+def _row_median(frame: NDArray[np.float32], window: int) -> NDArray[np.float32]:
+    """Running median along the rows of a frame (row, column); values that are not finite count as 0."""
+    finite = np.where(np.isfinite(frame), frame, 0).astype(np.float32)
+    return np.asarray(stripe_kernels.running_median(np.ascontiguousarray(finite.T), window | 1).T)
 
 
 def remove_outliers(
@@ -384,7 +406,9 @@ def remove_outliers(
     def block(start: int, stop: int) -> int:
         rows = np.ascontiguousarray(projections[:, start:stop], np.float32)
         cleaned = np.empty_like(rows)
-        count = line_kernels.replace_outliers(rows, np.float32(threshold), kind != "dark", kind != "bright", cleaned)
+        count = line_kernels.replace_outliers(
+            rows, np.float32(threshold), kind != "dark", kind != "bright", cleaned
+        )
         result[:, start:stop] = cleaned
         return int(count)
 
