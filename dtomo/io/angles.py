@@ -39,7 +39,9 @@ def check_count(table: AngleTable, frames: int, frames_where: str) -> None:
     advice = "give the right angles with angles=... (--angles FILE)"
     if count > frames:
         first = (count - frames) // 2
-        advice = f"pick the right {frames} of them, such as --angles 'FILE[{first}:{first + frames}]' for the middle ones"
+        advice = (
+            f"pick the right ones, such as --angles 'FILE[{first}:{first + frames}]' for the middle {frames}"
+        )
     raise UserError(f"{table.where} has {count} angles but {frames_where} has {frames} frames; {advice}")
 
 

@@ -12,6 +12,17 @@ import tifffile
 from dtomo.errors import UserError
 from dtomo.io.units import length_factor
 
+_WRITABLE = ("int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "float64")
+
+
+def tiff_dtype(path: Path, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype TIFF stores voxels in (float16 as float32); UserError for those others do not read."""
+    if dtype == np.float16:
+        return np.dtype(np.float32)
+    if dtype.name not in _WRITABLE:
+        raise UserError(f"{path}: TIFF volumes cannot hold {dtype}; write OME-Zarr, or convert to float32")
+    return dtype
+
 
 def create_bigtiff(
     path: Path, shape: Sequence[int], dtype: np.dtype[Any], voxel_size_um: Sequence[float] | None
@@ -32,8 +43,7 @@ def create_bigtiff(
     UserError
         A dtype TIFF readers do not know.
     """
-    if dtype.kind not in "uif" or dtype.itemsize > 8:
-        raise UserError(f"{path}: TIFF volumes hold real numbers, not {dtype}; write OME-Zarr")
+    dtype = tiff_dtype(path, dtype)
     metadata: dict[str, Any] = {"axes": "ZYX"}
     if voxel_size_um is not None:
         for axis, size in zip("ZYX", voxel_size_um):

@@ -4,10 +4,7 @@ import math
 import os
 from pathlib import Path
 
-import numpy as np
-
-from dtomo.io.mrc import WRITABLE
-from dtomo.io.volumes import VoxelSize, create_volume, open_volume, volume_format
+from dtomo.io.volumes import VoxelSize, create_volume, open_volume, stored_dtype, volume_format
 
 _SLAB_BYTES = 256 * 2**20
 
@@ -43,11 +40,9 @@ def convert(
     UserError
         The source cannot be read or the output is refused; see `open_volume` and `create_volume`.
     """
-    kind = volume_format(target)
+    volume_format(target)
     volume = open_volume(source)
-    dtype = volume.dtype
-    if kind == "mrc" and dtype.name in WRITABLE:
-        dtype = np.dtype(WRITABLE[dtype.name])
+    dtype = stored_dtype(target, volume.dtype)
     slab = slab_for(volume.shape, dtype.itemsize)
     writer = create_volume(
         target,

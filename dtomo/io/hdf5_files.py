@@ -28,7 +28,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     if path.is_dir():
         raise UserError(f"{path} is a folder, expected an HDF5 file")
     try:
-        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+        file = _open_unlocked(path)
     except PermissionError as error:
         raise UserError(f"{path} may not be read by this user; change its permissions") from error
     except OSError as error:
@@ -39,6 +39,15 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         yield file
     finally:
         file.close()
+
+
+def _open_unlocked(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+    except OSError as error:
+        if "locking flag" not in str(error):
+            raise
+    return h5py.File(path, "r", rdcc_nbytes=0)  # open in this process already, with locks: as there, then
 
 
 def _reason(error: OSError) -> str:

@@ -23,7 +23,7 @@ from dtomo.io.sources import MrcSource, check_frames
 _IMOD_STAMP = 1146047817
 _MODES = (0, 1, 2, 4, 6, 12)
 _LABEL = b"written by dtomo"
-WRITABLE = {"int8": "int8", "int16": "int16", "uint16": "uint16", "float16": "float16", "float32": "float32",
+_STORED = {"int8": "int8", "int16": "int16", "uint16": "uint16", "float16": "float16", "float32": "float32",
             "complex64": "complex64", "uint8": "uint16", "float64": "float32"}  # fmt: skip
 
 
@@ -157,6 +157,13 @@ def read_mrc_scan(path: Path) -> Reading:
     return reading
 
 
+def mrc_dtype(path: Path, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype MRC stores voxels in (uint8 as uint16, float64 as float32); UserError if it has no mode."""
+    if dtype.name not in _STORED:
+        raise UserError(f"{path}: MRC has no mode for {dtype}; write OME-Zarr, or convert to float32")
+    return np.dtype(_STORED[dtype.name])
+
+
 def create_mrc(
     path: Path,
     shape: Sequence[int],
@@ -183,9 +190,7 @@ def create_mrc(
     UserError
         A dtype MRC has no mode for.
     """
-    if dtype.name not in WRITABLE:
-        raise UserError(f"{path}: MRC has no mode for {dtype}; write OME-Zarr or TIFF, or convert to float32")
-    stored = np.dtype(WRITABLE[dtype.name]).newbyteorder("<")
+    stored = mrc_dtype(path, dtype).newbyteorder("<")
     z, y, x = (int(size) for size in shape)
     with mrcfile.new(path, data=np.zeros((1, 1, 1), stored.newbyteorder("=")), overwrite=True) as file:
         header = file.header

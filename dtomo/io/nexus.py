@@ -6,6 +6,7 @@ projection, 1 flat, 2 dark, 3 invalid). Files whose groups follow a beamline's o
 missing are passed over.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,16 +140,14 @@ def _find_stack(file: h5py.File, path: Path, dataset: str | None) -> tuple[str, 
 
 
 def _broken(file: h5py.File, entries: list[str]) -> str:
-    """Whether detector data are linked to a file that is missing, in words."""
+    """The missing files that ``data`` of some group is linked to, in words."""
+    missing: dict[str, None] = {}
     for entry in entries:
-        for name, item in _walk(file[entry], f"/{entry}"):
-            if isinstance(item, h5py.Group) and isinstance(item.get("data", getlink=True), h5py.ExternalLink):
-                link = item.get("data", getlink=True)
-                if node(item, "data") is None:
-                    return (
-                        f": {name}/data is a link to {link.filename}, which is missing or lacks {link.path}"
-                    )
-    return ""
+        for _, item in _walk(file[entry], f"/{entry}"):
+            link = item.get("data", getlink=True) if isinstance(item, h5py.Group) else None
+            if isinstance(link, h5py.ExternalLink) and node(item, "data") is None:
+                missing[link.filename] = None
+    return f": data are links to {' and '.join(missing)}, which are missing or not whole" if missing else ""
 
 
 def _is_stack(item: object) -> bool:
@@ -228,7 +227,7 @@ def _find_angles(file: h5py.File, path: Path, stack: str, entry: str, frames: in
 
 
 def _axis_names(group: h5py.Group) -> list[str]:
-    """Names of the first axis of an NXdata, the measured value before the one that was set."""
+    """Names of an NXdata's first axis if it is an angle, the measured value before the one that was set."""
     axes = group.attrs.get("axes")
     first = axes[0] if isinstance(axes, np.ndarray) and axes.size else axes
     if isinstance(first, bytes):
@@ -236,6 +235,12 @@ def _axis_names(group: h5py.Group) -> list[str]:
     if not isinstance(first, str) or first in (".", ""):
         return []
     first = first.split(":")[0]
+    data = node(group, first)
+    unit = text_attribute(data, "units") if data is not None else None
+    if not re.search("theta|angle|rot|phi|omega", first, re.IGNORECASE) and not (unit or "").startswith(
+        ("deg", "rad")
+    ):
+        return []
     return [first.removesuffix("_set"), first]
 
 

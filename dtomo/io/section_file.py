@@ -7,6 +7,7 @@ place with ``pwrite``: a full disk is then an error, where a memory map would ki
 import dataclasses
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dtomo.io.bigtiff import create_bigtiff
 from dtomo.io.mrc import create_mrc, set_statistics
 from dtomo.io.ome_zarr import check_slab, check_whole
-from dtomo.io.output import clear, progress_folder, writing
+from dtomo.io.output import progress_folder, writing
 from dtomo.io.progress import Progress
 
 _PIECE = 64 * 2**20
@@ -50,7 +51,8 @@ class SectionFileWriter:
         """Make the unfinished file at its full size; what was at `path` stays until the new one is whole."""
         progress = Progress(progress_folder(path))
         with writing(path):
-            clear(progress.folder)
+            if progress.folder.is_dir():
+                shutil.rmtree(progress.folder)
             progress.start()
             part = progress.folder / "volume.part"
             if format == "mrc":

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dtomo.errors import UserError
+from dtomo.io.bigtiff import tiff_dtype
+from dtomo.io.mrc import mrc_dtype
 from dtomo.io.ome_zarr import OmeZarrWriter
 from dtomo.io.output import check_output, progress_folder
 from dtomo.io.progress import Progress
@@ -78,6 +80,16 @@ def volume_format(path: str | os.PathLike[str]) -> str:
     return _FORMATS[suffix]
 
 
+def stored_dtype(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype the format of `path` keeps voxels in; UserError if it cannot hold them."""
+    kind = volume_format(path)
+    if kind == "zarr":
+        if dtype.kind not in "uifc":
+            raise UserError(f"{path}: a volume holds numbers, not {dtype}")
+        return dtype
+    return mrc_dtype(Path(path), dtype) if kind == "mrc" else tiff_dtype(Path(path), dtype)
+
+
 def written_bytes(path: str | os.PathLike[str], shape: Iterable[int], dtype: DTypeLike = np.float32) -> int:
     """Bytes an output takes at most: the voxels, and with OME-Zarr its coarser levels (an eighth each)."""
     voxels = math.prod(shape) * np.dtype(dtype).itemsize
@@ -137,8 +149,13 @@ def create_volume(
         )
     dtype = np.dtype(dtype).newbyteorder("=")
     spacing = _spacing(path, voxel_size_um)
+    stored = stored_dtype(path, dtype)
     target = check_output(
-        path, inputs=inputs, overwrite=overwrite, resume=resume, bytes_needed=written_bytes(path, size, dtype)
+        path,
+        inputs=inputs,
+        overwrite=overwrite,
+        resume=resume,
+        bytes_needed=written_bytes(path, size, stored),
     )
     settings = {
         "format": kind,
