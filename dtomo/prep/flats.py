@@ -160,7 +160,7 @@ def average_frames(
         return middle
     if average != "mean":
         raise UserError(f"flats and darks can be averaged by mean or median, not by {average!r}")
-    return np.mean(stack, axis=0, dtype=np.float64).astype(np.float32)
+    return np.asarray(np.mean(stack, axis=0, dtype=np.float64), np.float32)
 
 
 def check_frames(

@@ -40,7 +40,8 @@ def fold_360(
     Returns
     -------
     projections, angles, center
-        (angle, row, wide column) float32 for the views in the first half turn, their angles in degrees
+        (angle, row, wide column) float32 for the views in the first half turn (a last view at +360 degrees is
+        the first one again, and stays, at its angle), their angles in degrees
         (float64, as given), and the column of the axis in the wide projections. 256 columns with the axis at
         20 become 471 with the axis at 235.
 
@@ -83,8 +84,11 @@ def fold_360(
 def is_full_turn(angles: NDArray[Any]) -> bool:
     """Whether the angles (degrees) cover a full turn, so that every view has its mirror image half a turn
     later."""
+    degrees = np.asarray(angles, np.float64).reshape(-1)
+    if not np.isfinite(degrees).all():
+        return False
     try:
-        pair_half_turns(np.asarray(angles, np.float64).reshape(-1))
+        pair_half_turns(degrees)
     except UserError:
         return False
     return True
@@ -99,7 +103,7 @@ def pair_half_turns(
     Raises
     ------
     UserError
-        A partner angle lies in a gap of more than twice the common step.
+        A gap of more than two and a half common steps, or 120 degrees.
     """
     if len(angles) < 4:
         raise UserError(f"a full-turn scan needs at least 4 views, not {len(angles)}")
@@ -108,7 +112,7 @@ def pair_half_turns(
     ordered = turn[order]
     gaps = np.diff(ordered, append=ordered[0] + 360.0)
     step = float(np.median(gaps[gaps > 1e-6])) if (gaps > 1e-6).any() else 360.0
-    if gaps.max() > 2.5 * step + 1e-6:
+    if gaps.max() > min(2.5 * step, 120.0) + 1e-6:
         worst = int(np.argmax(gaps))
         raise UserError(
             f"the angles are not a full turn: there are none between {ordered[worst] + angles.min():g} and "

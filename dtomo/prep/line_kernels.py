@@ -105,7 +105,7 @@ def raise_to_smallest_positive(line: Any) -> bool:
 def level_air(line: Any, left: int, right: int) -> bool:
     """Divide a line of transmissions by a straight line through the means of its `left` and `right` columns.
 
-    Returns False, and leaves the line, where a mean is not positive.
+    Returns False, and leaves the line, where that is not positive.
     """
     size = line.size
     first = 0.0
@@ -122,14 +122,14 @@ def level_air(line: Any, left: int, right: int) -> bool:
         first = last
     if right == 0:
         last = first
-    if not (first > 0.0 and last > 0.0):
-        return False
     begin = (left - 1) / 2 if left > 0 else 0.0
     end = size - 1 - ((right - 1) / 2 if right > 0 else 0.0)
     slope = (last - first) / (end - begin) if end > begin else 0.0
+    base = first - slope * begin
+    if not (base > 0.0 and base + slope * (size - 1) > 0.0):
+        return False
     for k in range(size):
-        air = min(max(np.float64(k), begin), end)
-        line[k] = np.float32(line[k] / (first + slope * (air - begin)))
+        line[k] = np.float32(line[k] / (base + slope * k))
     return True
 
 

@@ -107,7 +107,7 @@ def paganin_halo_rows(
     delta: float | None = None,
     beta: float | None = None,
     source_distance: float | str | None = None,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-4,
 ) -> int:
     """Rows needed above and below a slab so that the filtered rows do not feel its border.
 
