@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dtomo import __version__
+
 _MARK = "DTOMO_BENCHMARK_CORES"
 _SLOW = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # slow NumPy down where somebody has set them
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -53,7 +55,7 @@ def processor() -> str:
 
 def versions(packages: list[str]) -> dict[str, str]:
     """Installed versions of those packages that are installed."""
-    found = {"python": platform.python_version()}
+    found = {"dtomo": __version__, "python": platform.python_version()}
     for name in packages:
         try:
             found[name] = importlib.metadata.version(name)

@@ -50,7 +50,7 @@ def main() -> None:
     chosen = quicken(parser.parse_args())
     environment.restart_clean(chosen.cores)
     others = {name: OTHERS[name] for name in chosen.peers}
-    packages = ["dtomo", "numba", "numpy", "finufft", *(kind.package for kind in others.values())]
+    packages = ["numba", "numpy", "finufft", *(kind.package for kind in others.values())]
     print(
         f"{environment.processor()}, {environment.cores()} threads, {environment.versions(packages)}",
         flush=True,

@@ -118,7 +118,7 @@ def main() -> None:
     chosen = quicken(parser.parse_args())
     environment.restart_clean(chosen.cores)
     peers = {name: OTHERS[name] for name in chosen.peers}
-    packages = ["dtomo", "numba", "numpy", *(kind.package for kind in peers.values())]
+    packages = ["numba", "numpy", *(kind.package for kind in peers.values())]
     print(
         f"{environment.processor()}, {environment.cores()} threads, {environment.versions(packages)}",
         flush=True,

@@ -249,7 +249,7 @@ def main() -> None:
             found["identity"] = identity(folder, chosen.identity_size, algorithms, slabs)
         if "memory" in chosen.parts:
             found["memory"] = memory(folder, chosen.memory_size, chosen.workers, chosen.memory)
-    write_json(chosen.json, ["dtomo", "numba", "numpy", "dask", "distributed", "zarr", "h5py"], **found)
+    write_json(chosen.json, ["numba", "numpy", "dask", "distributed", "zarr", "h5py"], **found)
 
 
 if __name__ == "__main__":

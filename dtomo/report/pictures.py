@@ -48,7 +48,7 @@ def write_pictures(
     pixel_size
         Micrometres; default what the volume says.
     unit
-        What a gray value means; default "attenuation".
+        What a gray value means; default what dtomo noted in the volume, or "attenuation".
     title
         Heading of the slices, for instance the name of the scan.
 
@@ -70,7 +70,7 @@ def write_pictures(
         )
     if pixel_size is None and volume.voxel_size_um is not None:
         pixel_size = volume.voxel_size_um[-1]
-    unit = unit or "attenuation"
+    unit = unit or _unit(volume.attributes)
     where = _folder(folder)
     middle = tuple(n // 2 for n in array.shape)
     cuts = [_read(array[middle[0]]), _read(array[:, middle[1]]), _read(array[:, :, middle[2]])]
@@ -147,6 +147,11 @@ def trial_slices(
             )
             written.append(_save(figure, where / f"center_{center:07.2f}.png"))
     return written
+
+
+def _unit(attributes: dict[str, Any]) -> str:
+    noted = attributes.get("unit")
+    return f"attenuation [{noted}]" if isinstance(noted, str) and noted else "attenuation"
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
