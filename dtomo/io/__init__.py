@@ -1,6 +1,6 @@
 """Files: scans in, volumes out."""
 
-from dtomo.io.convert import convert
+from dtomo.io.convert import convert, convert_scan
 from dtomo.io.dxchange_writer import write_dxchange
 from dtomo.io.opening import open, recognise
 from dtomo.io.output import check_output
@@ -31,6 +31,7 @@ __all__ = [
     "ZarrSource",
     "check_output",
     "convert",
+    "convert_scan",
     "create_volume",
     "open",
     "open_volume",

@@ -121,22 +121,25 @@ def read_angle_file(name: str | os.PathLike[str]) -> AngleTable:
 
     A first line of words is taken as a heading; "rad" or "deg" in it is taken as the unit.
     """
-    text = os.fspath(name)
-    entries = slice(None)
-    match = re.fullmatch(r"(.*)\[(-?\d*):(-?\d*)(?::(-?\d*))?\]", text)
-    if match and not Path(text).exists():
-        text = match[1]
-        entries = slice(*(int(part) if part else None for part in match.groups()[1:]))
-        if entries.step == 0:
-            raise UserError(f"{os.fspath(name)}: the step of a range of angles cannot be 0")
-    path = Path(text)
+    path, entries = split_entries(name)
     if not path.is_file():
         raise UserError(f"there is no angle file {path}; give an existing text, CSV or NPY file")
     values, unit = _read_npy(path) if path.suffix.lower() == ".npy" else _read_text(path)
     if values.size == 0:
         raise UserError(f"{path} holds no angles; it should list one per line")
-    where = f"{path}[{match[0].rsplit('[', 1)[1]}" if match and entries != slice(None) else str(path)
-    return AngleTable(values[entries], unit, where)
+    return AngleTable(values[entries], unit, os.fspath(name))
+
+
+def split_entries(name: str | os.PathLike[str]) -> tuple[Path, slice]:
+    """The file and the entries of ``NAME[start:stop:step]``; all entries where none are given."""
+    text = os.fspath(name)
+    match = re.fullmatch(r"(.*)\[(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?\]", text)
+    if match is None or Path(text).exists():
+        return Path(text), slice(None)
+    entries = slice(*(int(part) if part else None for part in match.groups()[1:]))
+    if entries.step == 0:
+        raise UserError(f"{text}: the step of a range of angles cannot be 0")
+    return Path(match[1]), entries
 
 
 def _read_npy(path: Path) -> tuple[NDArray[np.float64], str | None]:

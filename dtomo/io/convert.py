@@ -1,10 +1,21 @@
-"""Volumes from one format to another, slab by slab."""
+"""Volumes and scans from one format to another, slab by slab and frame by frame."""
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.errors import UserError
+from dtomo.io.dxchange_writer import write_dxchange
+from dtomo.io.hdf5 import CENTER, SOURCE_SAMPLE
+from dtomo.io.output import check_output
+from dtomo.io.scan import Scan
 from dtomo.io.volumes import VoxelSize, create_volume, open_volume, stored_dtype, volume_format
+from dtomo.io.zarr_store import write_zarr_scan
 
 _SLAB_BYTES = 256 * 2**20
 
@@ -58,3 +69,45 @@ def convert(
     for start in range(0, volume.shape[0], slab):
         writer.write_slab(start, volume.source.read(slice(start, start + slab)))
     return writer.finish()
+
+
+def convert_scan(scan: Scan, target: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write a scan, as cropped and binned, as Data Exchange (``.h5``) or Zarr (``.zarr``), frame by frame.
+
+    Raises
+    ------
+    UserError
+        Another suffix, or the output is refused.
+    """
+    suffix = Path(target).suffix.lower()
+    if suffix not in (".h5", ".hdf5", ".hdf", ".zarr"):
+        raise UserError(f"{target}: scans are written as .h5 (Data Exchange) or .zarr, not as {suffix!r}")
+    check_output(target, inputs=scan.inputs, overwrite=overwrite)
+    references = [
+        None if frames is None else frames.compute(scheduler="sync") for frames in (scan.flats, scan.darks)
+    ]
+    stated = {"center": scan.center, "source_sample_distance": scan.source_sample_distance}
+    stated = {name: value for name, value in stated.items() if value is not None}
+    common: dict[str, Any] = {
+        "frames": _frames(scan),
+        "shape": scan.shape,
+        "dtype": scan.dtype if scan.binning == 1 else np.float32,
+        "flats": references[0],
+        "darks": references[1],
+        "angles": scan.angles,
+        "pixel_size": scan.pixel_size,
+        "energy": scan.energy,
+        "sample_detector_distance": scan.sample_detector_distance,
+        "overwrite": overwrite,
+    }
+    if suffix == ".zarr":
+        return write_zarr_scan(Path(target), extra={**stated, "normalized": scan.normalized}, **common)
+    places: dict[str, Any] = {"center": CENTER[0], "source_sample_distance": SOURCE_SAMPLE[0]}
+    extra = {places[name]: (value, "pixels" if name == "center" else "mm") for name, value in stated.items()}
+    return write_dxchange(target, extra=extra, **common)
+
+
+def _frames(scan: Scan, batch: int = 16) -> Iterator[NDArray[Any]]:
+    """Projections one after the other, read a few at a time."""
+    for start in range(0, scan.shape[0], batch):
+        yield from scan.read(angles=slice(start, start + batch)).projections

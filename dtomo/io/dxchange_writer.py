@@ -1,7 +1,8 @@
 """Write scans as Data Exchange HDF5, frame by frame."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def write_dxchange(
     target = check_output(path, overwrite=overwrite, bytes_needed=0 if compress else needed)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with writing(target), h5py.File(part, "w", locking=False) as file:
+        with writing(target), _new_file(part) as file:
             _write_frames(file, frames, shape, kind, compress)
             for name, stack in references.items():
                 if stack is not None:
@@ -98,6 +99,23 @@ def write_dxchange(
     finally:
         part.unlink(missing_ok=True)
     return target
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[h5py.File]:
+    """A new HDF5 file that can be closed even on a full disk.
+
+    HDF5 writes what it has buffered when it closes a dataset or file; where that fails the error is lost,
+    the file stays half closed, and the process crashes later. So nothing is left in buffers (every dataset
+    is flushed while open), and after any error the file's blocks are given back before it is closed: it is
+    thrown away anyhow.
+    """
+    with h5py.File(path, "w", locking=False, rdcc_nbytes=0) as file:
+        try:
+            yield file
+        except BaseException:
+            os.truncate(path, 0)
+            raise
 
 
 def _stack(frames: ArrayLike | None, shape: tuple[int, int, int], what: str) -> NDArray[Any] | None:
@@ -132,9 +150,11 @@ def _write_frames(
         count += 1
     if count != shape[0]:
         raise UserError(f"{count} frames were given where {shape[0]} were announced")
+    file.flush()
 
 
 def _put(file: h5py.File, name: str, value: Any, unit: str | None) -> None:
     data = file.create_dataset(name, data=value)
     if unit is not None:
         data.attrs["units"] = unit
+    file.flush()

@@ -34,6 +34,7 @@ SAMPLE_DETECTOR = (
     f"{_MEASURED}/detector_distance",
 )
 SOURCE_SAMPLE = (f"{_MEASURED}/source/distance", f"{_MEASURED}/source_distance")
+_MOST_ANGLES = 10**7
 CENTER = ("/exchange/center", "/exchange/rotation_axis", "/process/acquisition/rotation/center")
 
 
@@ -86,6 +87,8 @@ def read_angles(file: h5py.File, path: Path, name: str) -> AngleTable | None:
     where = f"{path}:{name}"
     if data.shape is None or data.dtype.kind not in "uif":
         raise UserError(f"{where} holds {data.dtype}, expected one angle per frame")
+    if data.size > _MOST_ANGLES:
+        raise UserError(f"{where} has {data.size} values, which cannot be one angle per frame")
     values = np.asarray(data[()], np.float64)
     if values.ndim > 1 and values.size != max(values.shape):
         raise UserError(f"{where} has shape {values.shape}, expected one angle per frame")

@@ -103,16 +103,17 @@ def _split(
 
 
 def _walk(
-    group: h5py.Group, prefix: str, depth: int = _DEPTH
+    group: h5py.Group, prefix: str, depth: int = _DEPTH, above: tuple[h5py.Group, ...] = ()
 ) -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
-    """Names and items below a group, in file order, broken links passed over."""
+    """Names and items below a group, in file order, without broken links and links to a group above."""
+    above = (*above, group)
     for name in group:
         item = node(group, name)
-        if item is None:
+        if item is None or item in above:
             continue
         yield f"{prefix}/{name}", item
         if isinstance(item, h5py.Group) and depth > 0:
-            yield from _walk(item, f"{prefix}/{name}", depth - 1)
+            yield from _walk(item, f"{prefix}/{name}", depth - 1, above)
 
 
 def _find_stack(file: h5py.File, path: Path, dataset: str | None) -> tuple[str, str]:

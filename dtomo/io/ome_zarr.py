@@ -144,7 +144,7 @@ class OmeZarrWriter:
                     if not self._by_slab(level):
                         break
                     block, start = halved(block), start // 2
-                _array(group, level)[start : start + block.shape[0]] = block
+                _put_shards(_array(group, level), start, block)
             self.progress.mark(z0, z1, {})
 
     def done(self) -> list[tuple[int, int]]:
@@ -197,6 +197,15 @@ def _array(group: zarr.Group, level: int) -> zarr.Array:
     array = group[str(level)]
     assert isinstance(array, zarr.Array)
     return array
+
+
+def _put_shards(array: zarr.Array, start: int, block: NDArray[Any]) -> None:
+    """Write whole slices shard by shard: buffers for all shards at once would double a slab's memory."""
+    _, height, width = array.shards or array.chunks
+    for y in range(0, array.shape[1], height):
+        for x in range(0, array.shape[2], width):
+            part = (slice(y, y + height), slice(x, x + width))
+            array[start : start + block.shape[0], *part] = block[:, *part]
 
 
 def _halve_level(fine: zarr.Array, coarse: zarr.Array) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dtomo.errors import UserError
-from dtomo.io.angles import AngleTable, check_count, given_angles, to_degrees
+from dtomo.io.angles import AngleTable, check_count, given_angles, split_entries, to_degrees
 from dtomo.io.angles import angle_unit as known_angle_unit
 from dtomo.io.hdf5 import is_dxchange, list_stacks, read_dxchange, read_named_dataset, reference_dataset
 from dtomo.io.hdf5_files import open_hdf5
@@ -174,7 +174,7 @@ def _angles(reading: Reading, given: Any, unit: str | None) -> AngleTable:
     if given is not None:
         table = given_angles(given, unit)
         if isinstance(given, str | os.PathLike):
-            reading.inputs.append(Path(os.fspath(given).split("[")[0]))
+            reading.inputs.append(split_entries(given)[0])
         reading.found["angles"] = f"given: {table.where}"
     elif reading.angles is not None:
         table = reading.angles

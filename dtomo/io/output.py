@@ -140,10 +140,8 @@ def _check_space(target: Path, needed: int, overwrite: bool, resume: bool) -> No
     if not needed:
         return
     free = shutil.disk_usage(target.parent).free
-    if overwrite or resume:
-        free += disk_size(target) + (
-            disk_size(progress_folder(target)) if progress_folder(target).exists() else 0
-        )
+    if overwrite or resume:  # what is removed first, or filled up; a whole file stays until it is replaced
+        free += disk_size(target if target.name.lower().endswith(".zarr") else progress_folder(target))
     if needed > free:
         raise UserError(
             f"{target} needs {needed / 1e9:.3g} GB but {target.parent} has {free / 1e9:.3g} GB free; "
@@ -185,9 +183,11 @@ def writing(path: Path, resumable: bool = False) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"the disk is full while writing {path}"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EIO):
-            what = f"{path} cannot be written ({error.strerror})"
+            what = f"writing {path} failed ({error.strerror})"
         else:
             raise
         if resumable:
-            raise StoppedError(f"{what}; what is done is kept: make room and go on with --resume") from error
-        raise UserError(f"{what}; make room or write elsewhere") from error
+            raise StoppedError(
+                f"{what}; what is done is kept: put that right and go on with --resume"
+            ) from error
+        raise UserError(f"{what}; put that right or write elsewhere") from error

@@ -22,7 +22,8 @@ from zarr.codecs import BloscCodec
 
 from dtomo.errors import UserError
 from dtomo.io.angles import AngleTable, angle_unit
-from dtomo.io.output import check_output, clear, writing
+from dtomo.io.output import check_output, clear, progress_folder, writing
+from dtomo.io.progress import Progress
 from dtomo.io.reading import Reading
 from dtomo.io.sources import ZarrSource, check_frames
 
@@ -42,6 +43,8 @@ def read_zarr_scan(path: Path) -> Reading:
     UserError
         No array ``projections``, or arrays of a wrong shape, naming them.
     """
+    if progress_folder(path).is_dir():
+        raise UserError(f"{path} is unfinished: its writing was interrupted; write it again")
     group = _open_group(path)
     names = sorted(name for name, _ in group.arrays())
     if "projections" not in names:
@@ -132,6 +135,8 @@ def write_zarr_scan(
     path = check_output(path, overwrite=overwrite, bytes_needed=needed)
     with writing(path):
         clear(path)
+        progress = Progress(progress_folder(path))
+        progress.start()
         group = zarr.create_group(path)
         block = min(32, shape[0])
         chunks = (block, min(64, shape[1]), min(1024, shape[2]))
@@ -157,6 +162,7 @@ def write_zarr_scan(
         }
         stated = {name: value for name, value in metadata.items() if value is not None}
         group.attrs.update({"dtomo": {"complete": True}, **(extra or {}), **stated, "dtomo_scan": 1})
+        progress.remove()
     return path
 
 

@@ -98,3 +98,14 @@ def test_no_projections_and_wrong_lengths(tmp_path):
         file["entry/title"] = "nothing"
     with pytest.raises(UserError, match="no stack of frames"):
         dtomo.open(tmp_path / "c.nx")
+
+
+def test_groups_linked_into_each_other_end(tmp_path):
+    path = _nxtomo(tmp_path / "s.nx")
+    with h5py.File(path, "a") as file:
+        entry = file["entry0000"]
+        for number in range(8):
+            entry[f"instrument/loop{number}"] = h5py.SoftLink("/entry0000")
+            entry[f"again{number}"] = entry["instrument"]
+        del entry["instrument/detector/image_key"]
+    assert dtomo.open(path).shape == (22, 4, 6)

@@ -14,7 +14,7 @@ import zarr
 
 import dtomo
 from dtomo.errors import UserError
-from dtomo.io import recognise, write_dxchange, write_zarr_scan
+from dtomo.io import convert_scan, recognise, write_dxchange, write_zarr_scan
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
 RNG = np.random.default_rng(0)
@@ -330,3 +330,59 @@ def test_write_refuses_frames_that_do_not_match(tmp_path):
     with pytest.raises(UserError, match="exists"):
         _dx(tmp_path / "d.h5")
     _dx(tmp_path / "d.h5", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["out.h5", "out.zarr"])
+def test_scans_are_converted_with_their_metadata(name, tmp_path):
+    path = _dx(tmp_path / "s.h5", pixel_size=2.0, energy=20.0, extra={"/exchange/center": 4.5})
+    scan = dtomo.open(path, source_sample_distance=30000).crop(columns=slice(1, 9))
+    again = dtomo.open(convert_scan(scan, tmp_path / name))
+    np.testing.assert_array_equal(again.read().projections, RAW[:, :, 1:9])
+    np.testing.assert_array_equal(again.read().flats, FLATS[:, :, 1:9])
+    assert (again.center, again.pixel_size, again.energy, again.source_sample_distance) == (
+        3.5,
+        2.0,
+        20.0,
+        30000,
+    )
+    np.testing.assert_array_equal(again.angles, ANGLES)
+    with pytest.raises(UserError, match="is the input itself"):
+        convert_scan(scan, path, overwrite=True)
+    with pytest.raises(UserError, match="scans are written as"):
+        convert_scan(scan, tmp_path / "out.tif")
+
+
+def test_an_interrupted_zarr_scan_is_refused(tmp_path):
+    def frames():
+        yield RAW[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_zarr_scan(
+            tmp_path / "s.zarr",
+            frames=frames(),
+            shape=RAW.shape,
+            dtype="u2",
+            flats=None,
+            darks=None,
+            angles=ANGLES,
+        )
+    with pytest.raises(UserError, match="unfinished"):
+        dtomo.open(tmp_path / "s.zarr")
+
+
+def test_a_full_disk_while_writing_a_scan(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], capture_output=True
+    ).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        frames = np.random.default_rng(0).integers(0, 60000, (20, 200, 200)).astype(np.uint16)
+        for name, options in (("a.h5", {}), ("b.h5", {"compress": True})):
+            with pytest.raises(UserError, match=r"GB free|disk is full"):
+                _dx(folder / name, frames, flats=None, darks=None, **options)
+            assert list(folder.iterdir()) == []
+    finally:
+        subprocess.run(["umount", folder], check=True)
