@@ -40,8 +40,8 @@ class CenterEstimate:
     uncertainty
         Columns, about one standard deviation; infinite without a center.
     confidence
-        0 … 1: 0 not found; 0.3 methods contradict each other; 0.6 one method alone; 0.9 two and 0.98
-        three or more independent methods agree.
+        0 … 1: 0 not found; 0.3 methods contradict each other; 0.4 or 0.6 one method alone, unsure or clear;
+        0.9 two and 0.98 three or more independent methods agree.
     methods
         What each method found.
     at_edge
@@ -127,12 +127,13 @@ def find_center(
     methods: dict[str, Method] = {}
     notes: list[str] = []
     ends = [_add_mirror(methods, notes, data, degrees, low, high)]
-    inside = not center_scores.leaves_the_field(data)
+    cut = center_scores.edges_change(data)
+    inside = not any(cut)
     few = data[:, _spread(data.shape[1], 3)]
     if not full_turn:
         ends.append(_add_closure(methods, few, degrees, (low, high), inside))
     _add_moment(methods, data, degrees, ring, (low, high), inside)
-    _add_slices(methods, few, degrees, (low, high), inside, full_turn, reconstruct)
+    _add_slices(methods, few, degrees, (low, high), cut, full_turn, reconstruct)
     return _combined(methods, notes, any(ends), (low, high), columns)
 
 
@@ -276,7 +277,7 @@ def _add_slices(
     data: NDArray[np.float32],
     angles: NDArray[np.float64],
     searched: tuple[float, float],
-    inside: bool,
+    cut: tuple[bool, bool],
     full_turn: bool,
     reconstruct: Reconstruct | None,
 ) -> None:
@@ -285,10 +286,15 @@ def _add_slices(
     if not found or len(angles) < 8:
         return
     guess = found[0].center
-    if full_turn:
+    columns = data.shape[2]
+    # folded, the wide side is the edge on both sides
+    wide_side_cut = cut[1] if guess < (columns - 1) / 2 else cut[0]
+    if full_turn and not wide_side_cut:
         centers = _half_columns(guess, *searched)
         _add_mass(methods, centers, center_slices.folded_mass_spread(data, angles, centers), len(angles))
-    columns = data.shape[2]
+    # cupping of an object that leaves the field hides negative values
+    if any(cut) and not full_turn:
+        return
     starts = [guess]
     if not full_turn:
         starts += [m.center for m in found[1:] if abs(m.center - guess) > _WINDOW]
@@ -309,8 +315,7 @@ def _add_slices(
         return
     quality = span / float(np.abs(faults).max())
     center = float(centers[index]) + 0.5 * center_scores.parabola_peak(-faults[index - 1 : index + 2])
-    # cupping of an object that leaves the field hides negative values
-    methods["slices"] = Method(center, (0.1 + 0.08 / quality) * (1 if inside or full_turn else 4), quality)
+    methods["slices"] = Method(center, 0.1 + 0.08 / quality, quality)
 
 
 def _add_mass(
@@ -353,6 +358,8 @@ def _combined(
     # mirror and closure look at the same views; what is uncertain by columns confirms nothing
     independent = {"closure" if name == "mirror" else name for name in best if used[name].uncertainty < 1}
     confidence = {0: 0.3, 1: 0.6, 2: 0.9}.get(len(independent), 0.98)
+    if best == ["mirror"] and used["mirror"].quality < 0.9:
+        confidence = 0.4
     if len(against) >= len(best):
         confidence = 0.3
     if notes:

@@ -270,12 +270,16 @@ def first_moment(
     return MomentFit(center, misfit * (gain + 4 * systematic) + unseen, spread)
 
 
-def leaves_the_field(projections: NDArray[np.float32]) -> bool:
-    """Whether the edge columns change over the views by more than a tenth of what all columns do."""
-    columns = projections.shape[2]
-    edge = max(columns // 50, 1)
-    outer = np.concatenate(
-        [projections[..., :edge].mean(axis=-1), projections[..., -edge:].mean(axis=-1)], axis=1
-    )
-    change = float(np.std(outer - outer.mean(axis=0), dtype=np.float64))
-    return change > 0.1 * float(np.std(projections, dtype=np.float64))
+def edges_change(projections: NDArray[np.float32]) -> tuple[bool, bool]:
+    """Whether the left and the right edge columns change over the views by more than a tenth of what all do.
+
+    Air does not: such an object leaves the field on that side.
+    """
+    edge = max(projections.shape[2] // 50, 1)
+    limit = 0.1 * float(np.std(projections, dtype=np.float64))
+
+    def change(columns: NDArray[np.float32]) -> float:
+        level = columns.mean(axis=-1)
+        return float(np.std(level - level.mean(axis=0), dtype=np.float64))
+
+    return change(projections[..., :edge]) > limit, change(projections[..., -edge:]) > limit
