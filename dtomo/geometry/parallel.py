@@ -56,9 +56,13 @@ class ParallelBeam:
         values = np.array(angles, np.float64).reshape(-1)
         values.flags.writeable = False
         if not np.isfinite(values).all():
-            raise UserError(f"angle number {int(np.argmin(np.isfinite(values)))} is not a finite number; give angles in degrees")
+            raise UserError(
+                f"angle number {int(np.argmin(np.isfinite(values)))} is not a finite number; give angles in degrees"
+            )
         if columns < 1 or values.size < 1 or not pitch > 0:
-            raise UserError(f"a geometry needs angles, columns and a positive pitch; got {values.size} angles, {columns} columns, pitch {pitch}")
+            raise UserError(
+                f"a geometry needs angles, columns and a positive pitch; got {values.size} angles, {columns} columns, pitch {pitch}"
+            )
         put = object.__setattr__
         put(self, "angles", values)
         put(self, "columns", int(columns))
@@ -67,7 +71,9 @@ class ParallelBeam:
         put(self, "height", int(columns if height is None else height))
         put(self, "pitch", float(pitch))
         if self.width < 1 or self.height < 1 or not np.isfinite(self.center):
-            raise UserError(f"a slice needs a positive size and a finite center; got {self.width} x {self.height}, center {self.center}")
+            raise UserError(
+                f"a slice needs a positive size and a finite center; got {self.width} x {self.height}, center {self.center}"
+            )
 
     @property
     def radians(self) -> NDArray[np.float64]:

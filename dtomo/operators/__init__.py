@@ -1,0 +1,15 @@
+"""Operators wrap kernels: shapes, dtypes and layouts are checked here; they act on one block and know no Dask."""
+
+from dtomo.operators.base import LinearOperator
+from dtomo.operators.filtering import FILTERS, filter_projections
+from dtomo.operators.fourier import fourier_backproject
+from dtomo.operators.projection import ParallelProjector, backproject
+
+__all__ = [
+    "FILTERS",
+    "LinearOperator",
+    "ParallelProjector",
+    "backproject",
+    "filter_projections",
+    "fourier_backproject",
+]

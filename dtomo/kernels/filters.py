@@ -1,0 +1,79 @@
+"""Filters of filtered back projection, and their application line by line."""
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from dtomo.arrays import empty_aligned
+from dtomo.threads import run_jobs
+
+WINDOWS = {
+    "ramp": lambda f: np.ones_like(f),
+    "shepp-logan": lambda f: np.sinc(f / 2),
+    "cosine": lambda f: np.cos(np.pi * f / 2),
+    "hamming": lambda f: 0.54 + 0.46 * np.cos(np.pi * f),
+    "hann": lambda f: 0.5 + 0.5 * np.cos(np.pi * f),
+    "parzen": lambda f: np.where(f <= 0.5, 1 - 6 * f**2 * (1 - f), 2 * (1 - f) ** 3),
+}
+"""Windows on the ramp by name; the argument is the frequency over the cut-off, 0 to 1."""
+
+
+def padded_length(columns: int) -> int:
+    """Length to which lines are padded, so that the ramp does not wrap around: at least twice as long."""
+    return int(scipy.fft.next_fast_len(2 * columns, real=True))
+
+
+def ramp_response(length: int, window: str = "ramp", cutoff: float = 1.0) -> NDArray[np.float64]:
+    """Real frequency response (as `rfft` orders it) of the band-limited ramp for lines of `length` samples.
+
+    The transform of the sampled kernel 1/4, -1/(pi n)^2 for odd n (A. C. Kak and M. Slaney, Principles of
+    Computerized Tomographic Imaging, 1988, eq. 3.61), which keeps the mean right, times a window. `cutoff` is the
+    fraction of the Nyquist frequency at which the window ends.
+    """
+    n = np.minimum(np.arange(length), length - np.arange(length))
+    kernel = np.where(n % 2 == 1, -1 / (np.pi * np.maximum(n, 1)) ** 2, 0.0)
+    kernel[0] = 0.25
+    f = np.arange(length // 2 + 1) / (length / 2) / cutoff
+    return np.where(f <= 1, WINDOWS[window](np.minimum(f, 1)), 0.0) * np.fft.rfft(kernel).real
+
+
+def edge_fall(width: int) -> NDArray[np.float32]:
+    """What is left of the edge value at distances 1 … width beyond the edge: a squared cosine from 1 to 0."""
+    return (np.cos(np.pi / 2 * np.arange(1, width + 1) / (width + 1)) ** 2).astype(np.float32)
+
+
+def pad_lines(lines: NDArray[np.float32], padded: NDArray[np.float32], extend: bool) -> int:
+    """Copy ``lines[k, column, z]`` into the middle of ``padded[k, :, z]``; returns where column 0 lies.
+
+    Beyond the detector the lines are 0, or fall from their edge values to 0 (`extend`).
+    """
+    columns, length = lines.shape[1], padded.shape[1]
+    left = (length - columns) // 2
+    stop = left + columns
+    padded[:, left:stop] = lines
+    if extend:
+        np.multiply(lines[:, :1], edge_fall(left)[::-1, None], out=padded[:, :left])
+        np.multiply(lines[:, -1:], edge_fall(length - stop)[:, None], out=padded[:, stop:])
+    else:
+        padded[:, :left] = 0
+        padded[:, stop:] = 0
+    return left
+
+
+def filter_lines(
+    lines: NDArray[np.float32], responses: NDArray[np.float32], length: int, extend: bool
+) -> NDArray[np.float32]:
+    """``lines[angle, column, z]`` convolved along columns; ``responses[angle, frequency]`` as `rfft` orders it."""
+    angles, columns, slices = lines.shape
+    out = empty_aligned(lines.shape)
+
+    def work(span: tuple[int, int]) -> None:
+        padded = np.empty((1, length, slices), np.float32)
+        for k in range(*span):
+            left = pad_lines(lines[k : k + 1], padded, extend)
+            spectrum = scipy.fft.rfft(padded, axis=1, workers=1)
+            spectrum *= responses[k, None, :, None][0]
+            out[k] = scipy.fft.irfft(spectrum, length, axis=1, workers=1)[0, left : left + columns]
+
+    run_jobs(work, angles)
+    return out

@@ -1,0 +1,323 @@
+"""Parallel-beam projector and exactly matched back-projector for many slices at once, on CPUs.
+
+Memory layout: volume ``[y, x, z]`` and sinogram ``[angle, column, z]``, flat float32, z innermost. The weights of a
+ray do not depend on z: they are computed once into scratch that stays in the first-level cache and applied to all
+slices of a group (64, 32 or 16) in vector registers. What a job reads is first packed into a buffer that fits the
+second-level cache: no bad strides, zeros around the object, any slice count.
+
+Both directions only gather: no atomics, no races. The order of summation of a slice depends on the geometry alone, so
+it has the same bits in a group of any size and on any number of threads.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dtomo.kernels.compiling import kernel
+from dtomo.kernels.lanes import accumulate_pairs, copy_group
+from dtomo.kernels.vectors import VECTOR
+from dtomo.kernels.weights import BLOCK, FRACTION, ONE, ColumnTables, Rays, column_pairs, ray_pairs
+from dtomo.threads import run_jobs
+
+DETECTORS = 48  # voxels that the detector columns of one job span, forward
+STRIP = 32  # rows of one packed strip, forward; with DETECTORS and SPREAD below the 256 samples of a position
+TILE = 64  # voxels along one side of a job, back projection
+SUBTILE = 8  # voxels along one side of what shares sinogram samples in the first-level cache
+
+
+@kernel
+def _room(buffer, size):  # type: ignore[no-untyped-def]
+    """(buffer with room for `size` values, index of its first value on a 64-byte border)."""
+    if buffer.size < size + 16:
+        buffer = np.empty(size + 16, np.float32)
+    return buffer, ((-buffer.ctypes.data) % 64) // 4
+
+
+@njit(inline="always")
+def _pack(group, source, base, step, samples, first, count, valid, packed, at):  # type: ignore[no-untyped-def]
+    """Copy samples first : first + count of one line to `packed`, zeros where there are none."""
+    lanes = len(group) * VECTOR
+    for k in range(count):
+        place = at + k * lanes
+        origin = base + (first + k) * step
+        if first + k < 0 or first + k >= samples:
+            packed[place : place + lanes] = 0
+        elif valid == lanes:
+            copy_group(group, packed, place, source, origin)
+        else:
+            for lane in range(lanes):
+                packed[place + lane] = source[origin + lane] if lane < valid else np.float32(0)
+
+
+@njit(inline="always")
+def _unpack(group, packed, at, target, start, valid):  # type: ignore[no-untyped-def]
+    """Copy the valid lanes of a group."""
+    if valid == len(group) * VECTOR:
+        copy_group(group, target, start, packed, at)
+    else:
+        for lane in range(valid):
+            target[start + lane] = packed[at + lane]
+
+
+@kernel
+def _strip_bounds(i0, i1, d0, d1, m0, m1, a, b, c, starts):  # type: ignore[no-untyped-def]
+    """Fill starts[row - m0] with the first sample that rays of a job touch; returns how many samples, at most.
+
+    Columns, rows and samples count from the middle.
+    """
+    width = 0
+    for m in range(m0, m1):
+        p = b[i0] * m + c[i0] + a[i0] * d0
+        least, most = p, p
+        for i in range(i0, i1):
+            p = b[i] * m + c[i]
+            one, two = p + a[i] * d0, p + a[i] * (d1 - 1)
+            least = min(least, one, two)
+            most = max(most, one, two)
+        starts[m - m0] = least >> FRACTION
+        width = max(width, (most >> FRACTION) + 2 - (least >> FRACTION))
+    return width
+
+
+@njit(inline="always")
+def _inside(origin, slope, inverse, across, m0, m1):  # type: ignore[no-untyped-def]
+    """Rows low : high of m0 : m1 in which a ray can touch a sample 0 … across - 1; low is even counted from m0."""
+    low, high = m0, m1
+    if inverse != 0.0:
+        t0, t1 = (-1.0 - origin) * inverse, (across - origin) * inverse
+        low = max(m0, int(min(max(min(t0, t1), m0 - 1.0), m1 + 1.0)))
+        high = min(m1, int(min(max(max(t0, t1), m0 - 1.0), m1 + 1.0)) + 1)
+    return low - (low - m0) % 2, high
+
+
+@kernel
+def _forward(  # type: ignore[no-untyped-def]
+    group, jobs, volume, sinogram, width, height, columns, slices, z, valid, number, axis, a, b, c, scale, blocks,
+    detectors, strip
+):  # fmt: skip
+    """Project slices z : z + (group) for jobs[0] <= job < jobs[1]; a job is a block of angles and of columns."""
+    lanes = len(group) * VECTOR
+    parts = (columns + detectors - 1) // detectors
+    middle = columns // 2
+    starts = np.empty(strip, np.int64)
+    places = np.empty(strip + VECTOR, np.int32)
+    stretch = strip + VECTOR
+    offsets = np.empty(BLOCK * stretch, np.int32)
+    near = np.empty(BLOCK * stretch, np.float32)
+    far = np.empty(BLOCK * stretch, np.float32)
+    counts = np.empty(BLOCK, np.int64)
+    packed, sums = np.empty(0, np.float32), np.empty(0, np.float32)
+    for job in range(jobs[0], jobs[1]):
+        i0, i1 = blocks[job // parts], blocks[job // parts + 1]
+        d0 = (job % parts) * detectors
+        d1 = min(columns, d0 + detectors)
+        angles = i1 - i0
+        sums, sums_at = _room(sums, angles * (d1 - d0) * lanes)
+        sums[sums_at : sums_at + angles * (d1 - d0) * lanes] = 0
+        if axis[i0] == 0:
+            rows, across, row_step, step = height, width, width * slices, slices
+        else:
+            rows, across, row_step, step = width, height, slices, width * slices
+        for m0 in range(0, rows, strip):
+            m1 = min(rows, m0 + strip)
+            top = m0 - rows // 2
+            reach = _strip_bounds(i0, i1, d0 - middle, d1 - middle, top, m1 - rows // 2, a, b, c, starts)
+            packed, begin = _room(packed, ((m1 - m0) * reach + 1) * lanes)
+            least = starts[: m1 - m0].min()
+            for r in range(m1 - m0):
+                places[r] = r * reach + least - starts[r]
+                at, first = begin + r * reach * lanes, starts[r] + across // 2
+                _pack(group, volume, (m0 + r) * row_step + z, step, across, first, reach, valid, packed, at)
+            for d in range(d0, d1):
+                for i in range(i0, i1):
+                    origin = a[i] * (d - middle) + c[i] + b[i] * top
+                    slope = b[i] / ONE
+                    low, high = _inside(
+                        origin / ONE + across // 2,
+                        slope,
+                        1 / slope if abs(slope) > 1e-6 else 0.0,
+                        across,
+                        0,
+                        m1 - m0,
+                    )
+                    count, at = max(high - low, 0), (i - i0) * stretch
+                    if count > 0:
+                        position = np.int32(origin + b[i] * low - (least << FRACTION))
+                        ray_pairs(position, b[i], scale[i], places, low, count, at, offsets, near, far)
+                    if count % 2:
+                        offsets[at + count], near[at + count], far[at + count] = offsets[at + count - 1], 0, 0
+                    counts[i - i0] = count + count % 2
+                for i in range(angles):
+                    if counts[i] > 0:
+                        accumulate_pairs(
+                            group, sums, sums_at + ((d - d0) * angles + i) * lanes, packed, begin,
+                            offsets, near, far, i * stretch, counts[i]
+                        )  # fmt: skip
+        for i in range(i0, i1):
+            for d in range(d0, d1):
+                start, at = (
+                    (number[i] * columns + d) * slices + z,
+                    sums_at + ((d - d0) * angles + i - i0) * lanes,
+                )
+                _unpack(group, sums, at, sinogram, start, valid)
+
+
+@kernel
+def _tile_tables(i0, i1, m0, m1, t0, t1, a, b, c, t, scale, pairs, starts, tables):  # type: ignore[no-untyped-def]
+    """Fill the tables of a tile (rows m0 : m1, samples t0 : t1) and starts[k] with the first column it touches.
+
+    Columns, rows and samples count from the middle. Returns how many columns the tile touches, at most.
+    """
+    reach = 0
+    for i in range(i0, i1):
+        least, most = np.inf, -np.inf
+        for m in (m0, m1 - 1):
+            for s in (t0, t1 - 1):
+                u = -(b[i] * m + c[i] + t[i] * s) / a[i]
+                least, most = min(least, u), max(most, u)
+        starts[i - i0] = int(math.floor(least)) - pairs
+        reach = max(reach, int(math.floor(most)) + pairs + 2 - starts[i - i0])
+    for i in range(i0, i1):
+        k = i - i0
+        gap = b[i] * m0 + c[i] + t[i] * t0
+        tables.column[k] = -gap / a[i] - starts[k]
+        tables.column_row[k] = -b[i] / a[i]
+        tables.column_sample[k] = -t[i] / a[i]
+        tables.gap[k] = np.int32(gap + a[i] * starts[k])
+        tables.gap_row[k] = b[i]
+        tables.gap_sample[k] = t[i]
+        tables.gap_column[k] = a[i]
+        tables.place[k] = k * reach
+        tables.scale[k] = scale[i]
+    return reach
+
+
+@kernel
+def _adjoint(  # type: ignore[no-untyped-def]
+    group, jobs, sinogram, volume, width, height, columns, slices, z, valid, number, axis, a, b, c, t, scale, blocks,
+    pairs, tile, subtile, tables
+):  # fmt: skip
+    """Back-project slices z : z + (group) for jobs[0] <= job < jobs[1]; a job is a square tile of voxels."""
+    lanes = len(group) * VECTOR
+    across = (width + tile - 1) // tile
+    starts = np.empty(BLOCK, np.int64)
+    stretch = VECTOR * (pairs + 1)
+    offsets = np.empty(subtile * stretch, np.int32)
+    near = np.empty(subtile * stretch, np.float32)
+    far = np.empty(subtile * stretch, np.float32)
+    packed, sums = np.empty(0, np.float32), np.empty(0, np.float32)
+    for job in range(jobs[0], jobs[1]):
+        y0, x0 = (job // across) * tile, (job % across) * tile
+        y1, x1 = min(height, y0 + tile), min(width, x0 + tile)
+        cy, cx = height // 2, width // 2
+        size, wide = (y1 - y0) * (x1 - x0) * lanes, x1 - x0
+        sums, sums_at = _room(sums, size)
+        sums[sums_at : sums_at + size] = 0
+        for block in range(blocks.size - 1):
+            i0, i1 = blocks[block], blocks[block + 1]
+            along_y = axis[i0] == 0
+            if along_y:
+                reach = _tile_tables(
+                    i0, i1, y0 - cy, y1 - cy, x0 - cx, x1 - cx, a, b, c, t, scale, pairs, starts, tables
+                )  # fmt: skip
+            else:
+                reach = _tile_tables(
+                    i0, i1, x0 - cx, x1 - cx, y0 - cy, y1 - cy, a, b, c, t, scale, pairs, starts, tables
+                )  # fmt: skip
+            packed, begin = _room(packed, (i1 - i0) * reach * lanes)
+            for i in range(i0, i1):
+                at = begin + (i - i0) * reach * lanes
+                base = number[i] * columns * slices + z
+                _pack(
+                    group,
+                    sinogram,
+                    base,
+                    slices,
+                    columns,
+                    starts[i - i0] + columns // 2,
+                    reach,
+                    valid,
+                    packed,
+                    at,
+                )
+            for ys in range(0, y1 - y0, subtile):
+                for xs in range(0, x1 - x0, subtile):
+                    for angle in range(0, i1 - i0, VECTOR):
+                        angles = min(VECTOR, i1 - i0 - angle)
+                        count = angles * pairs
+                        for y in range(ys, min(ys + subtile, y1 - y0)):
+                            many = min(subtile, x1 - x0 - xs)
+                            for x in range(many):
+                                row, sample, at = (y, xs + x, x * stretch) if along_y else (xs + x, y, x * stretch)
+                                for k in range(pairs):
+                                    column_pairs(
+                                        row, sample, angle, 2 * k - pairs + 1, angles, tables, at + k * angles,
+                                        offsets, near, far
+                                    )  # fmt: skip
+                                at += count
+                                if count % 2:
+                                    offsets[at], near[at], far[at] = offsets[at - 1], 0, 0
+                            for x in range(many):
+                                accumulate_pairs(
+                                    group, sums, sums_at + (y * wide + xs + x) * lanes, packed, begin,
+                                    offsets, near, far, x * stretch, count + count % 2
+                                )  # fmt: skip
+        for y in range(y0, y1):
+            for x in range(x0, x1):
+                start, at = (y * width + x) * slices + z, sums_at + ((y - y0) * wide + x - x0) * lanes
+                _unpack(group, sums, at, volume, start, valid)
+
+
+def _groups(slices: int) -> list[tuple[tuple[int, ...], int, int]]:
+    """(tag with one entry per vector, first slice, slices in the group) covering all slices."""
+    found, z = [], 0
+    for vectors in (4, 2, 1):
+        while slices - z >= vectors * VECTOR:
+            found.append(((0,) * vectors, z, vectors * VECTOR))
+            z += vectors * VECTOR
+    if z < slices:
+        found.append(((0,), z, slices - z))
+    return found
+
+
+def forward(volume: NDArray[np.float32], sinogram: NDArray[np.float32], rays: Rays, threads: int | None = None) -> None:
+    """Project ``volume[y, x, z]`` into ``sinogram[angle, column, z]`` (overwritten).
+
+    Both C-contiguous float32. Complex data are two slices each. `rays` are Joseph's.
+    """
+    height, width, slices = volume.shape
+    columns = sinogram.shape[1]
+    detectors = max(1, int(DETECTORS / max(1.0, rays.pitch)))
+    jobs = (len(rays.blocks) - 1) * math.ceil(columns / detectors)
+
+    def work(span: tuple[int, int], group: tuple[int, ...], z: int, valid: int) -> None:
+        _forward(
+            group, span, volume.reshape(-1), sinogram.reshape(-1), width, height, columns, slices, z, valid, rays.number,
+            rays.axis, rays.a, rays.b, rays.c, rays.scale, rays.blocks, detectors, STRIP
+        )  # fmt: skip
+
+    for group, z, valid in _groups(slices):
+        run_jobs(partial(work, group=group, z=z, valid=valid), jobs, threads)
+
+
+def adjoint(sinogram: NDArray[np.float32], volume: NDArray[np.float32], rays: Rays, threads: int | None = None) -> None:
+    """Back-project ``sinogram[angle, column, z]`` into ``volume[y, x, z]``: the exact transpose of `forward`.
+
+    With `weights.interpolation` rays it is the back projection of filtered back projection instead.
+    """
+    height, width, slices = volume.shape
+    columns = sinogram.shape[1]
+    jobs = math.ceil(height / TILE) * math.ceil(width / TILE)
+
+    def work(span: tuple[int, int], group: tuple[int, ...], z: int, valid: int) -> None:
+        _adjoint(
+            group, span, sinogram.reshape(-1), volume.reshape(-1), width, height, columns, slices, z, valid, rays.number,
+            rays.axis, rays.a, rays.b, rays.c, rays.t, rays.scale, rays.blocks, rays.pairs, TILE, SUBTILE,
+            ColumnTables.empty()
+        )  # fmt: skip
+
+    for group, z, valid in _groups(slices):
+        run_jobs(partial(work, group=group, z=z, valid=valid), jobs, threads)

@@ -1,0 +1,100 @@
+"""The contract of linear operators, and what follows from it."""
+
+import abc
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.errors import UserError
+
+
+class LinearOperator(abc.ABC):
+    """A linear map between arrays of fixed shapes, with its exact adjoint.
+
+    Attributes
+    ----------
+    shape_in, shape_out
+        Shapes of what `forward` takes and gives (and `adjoint` gives and takes).
+    dtype
+        float32 or complex64, of both.
+
+    A *separable* operator acts on every slice alike and by itself: its inner products are taken slice by slice, so
+    that an iterative method treats each slice as a problem of its own and the result of a slice does not depend on
+    which others were computed with it.
+    """
+
+    shape_in: tuple[int, ...]
+    shape_out: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @abc.abstractmethod
+    def _forward(self, x: NDArray[Any]) -> NDArray[Any]: ...
+
+    @abc.abstractmethod
+    def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]: ...
+
+    def forward(self, x: NDArray[Any]) -> NDArray[Any]:
+        """A x.
+
+        Raises
+        ------
+        UserError
+            `x` has another shape, or is complex where the operator is real.
+        """
+        return self._forward(self._checked(x, self.shape_in, "forward"))
+
+    def adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Aᴴ y; raises as `forward` does."""
+        return self._adjoint(self._checked(y, self.shape_out, "adjoint"))
+
+    def row_sums(self) -> NDArray[Any]:
+        """A applied to ones (broadcasts to `shape_out`)."""
+        return self.forward(np.ones(self.shape_in, self.dtype)).real
+
+    def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Aᴴ applied to ones or to `weights` (broadcasts to `shape_in`)."""
+        ones = np.ones(self.shape_out, self.dtype) if weights is None else weights.astype(self.dtype)
+        return self.adjoint(ones).real
+
+    def zeros(self) -> NDArray[Any]:
+        """A volume of zeros, in the memory layout that `adjoint` returns."""
+        return np.zeros(self.shape_in, self.dtype)
+
+    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
+        """Data in the operator's dtype and the memory layout that `forward` returns; a copy only where needed."""
+        return data.astype(self.dtype, copy=False)
+
+    def dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """Real part of the inner product of two elements of one space, in float64: ``(slices,)`` or ``(1,)``."""
+        return np.array([np.vdot(x.astype(np.complex128), y.astype(np.complex128)).real])
+
+    def factor_in(self, values: NDArray[Any]) -> NDArray[Any]:
+        """One value for each slice (or one for all), shaped to multiply a volume."""
+        return values.reshape((-1,) + (1,) * (len(self.shape_in) - 1)).astype(np.float32)
+
+    def factor_out(self, values: NDArray[Any]) -> NDArray[Any]:
+        """One value for each slice (or one for all), shaped to multiply projections."""
+        return values.reshape((1, -1) + (1,) * (len(self.shape_out) - 2)).astype(np.float32)
+
+    def norm(self, iterations: int = 30, seed: int = 0) -> float:
+        """The largest singular value, from below, by the power method."""
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal(self.shape_in).astype(self.dtype)
+        value = 0.0
+        for _ in range(iterations):
+            x = self.adjoint(self.forward((x / max(_length(x), 1e-30)).astype(self.dtype)))
+            value = float(np.sqrt(_length(x)))
+        return value
+
+    def _checked(self, array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any]:
+        name = type(self).__name__
+        if tuple(array.shape) != tuple(shape):
+            raise UserError(f"{name}.{what} takes an array of shape {tuple(shape)}, not {tuple(array.shape)}")
+        if np.iscomplexobj(array) and self.dtype.kind != "c":
+            raise UserError(f"{name}.{what} is real but was given complex data; make the operator with dtype=complex64")
+        return array.astype(self.dtype, copy=False)
+
+
+def _length(x: NDArray[Any]) -> float:
+    return float(np.sqrt(np.vdot(x, x).real))

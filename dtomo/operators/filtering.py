@@ -1,0 +1,78 @@
+"""The filter of filtered back projection, with the weight of every angle."""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.errors import UserError
+from dtomo.geometry import ParallelBeam
+from dtomo.kernels.filters import WINDOWS, filter_lines, padded_length, ramp_response
+from dtomo.kernels.layout import projections_inside_out
+
+FILTERS = (*WINDOWS, "none")
+"""Names of filters: windows on the ramp, or no filter at all."""
+
+Padding = Literal["edge", "zero"]
+
+
+def angle_weights(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Radians of the half turn that each angle stands for, from angles in degrees.
+
+    Half the way to the neighbours on either side, modulo 180; frames at the same angle share it. A gap that is much
+    wider than the others (a missing wedge) is not filled: it counts as the median gap.
+    """
+    folded = np.mod(np.asarray(angles, np.float64), 180.0)
+    folded[folded > 180 - 1e-6] = 0.0
+    rounded = np.round(folded / 1e-6).astype(np.int64)
+    places, which, counts = np.unique(rounded, return_inverse=True, return_counts=True)
+    if len(places) == 1:
+        return np.full(len(folded), np.pi / len(folded))
+    gaps = np.diff(np.append(places, places[0] + 180_000_000)) * 1e-6
+    median = float(np.median(gaps))
+    gaps[(gaps > 5 * median) & (gaps > 5.0)] = median
+    each = np.deg2rad((gaps + np.roll(gaps, 1)) / 2) / counts
+    return each[which]
+
+
+def filter_responses(geometry: ParallelBeam, name: str, cutoff: float, length: int) -> NDArray[np.float32]:
+    """Response of each angle's filter, ``(angle, frequency)``: window, ramp, weight of the angle, detector pitch."""
+    if name not in FILTERS:
+        raise UserError(f"there is no filter {name!r}; choose one of {', '.join(FILTERS)}")
+    if not 0 < cutoff <= 1:
+        raise UserError(
+            f"the cut-off of a filter is a fraction of the Nyquist frequency, above 0 and at most 1, not {cutoff}"
+        )
+    shape = np.ones(length // 2 + 1) if name == "none" else ramp_response(length, name, cutoff)
+    return (angle_weights(geometry.angles)[:, None] * shape / geometry.pitch).astype(np.float32)
+
+
+def filter_projections(
+    projections: NDArray[Any],
+    geometry: ParallelBeam,
+    name: str = "ramp",
+    *,
+    cutoff: float = 1.0,
+    padding: Padding = "edge",
+) -> NDArray[Any]:
+    """Filter projections ``(angle, row, column)``, float32 or complex64, for `backproject`.
+
+    Parameters
+    ----------
+    name, cutoff
+        One of `FILTERS`; the fraction of the Nyquist frequency where its window ends.
+    padding
+        Beyond the detector, the edge values fall off smoothly ("edge", for objects wider than the detector; the same
+        as "zero" for one inside) or are "zero".
+
+    Raises
+    ------
+    UserError
+        Unknown filter or padding.
+    """
+    if padding not in ("edge", "zero"):
+        raise UserError(f"padding is 'edge' or 'zero', not {padding!r}")
+    length = padded_length(geometry.columns)
+    lanes = projections_inside_out(projections).view(np.float32)
+    out = filter_lines(lanes, filter_responses(geometry, name, cutoff, length), length, padding == "edge")
+    return np.swapaxes(out.view(projections.dtype), 1, 2)

@@ -1,0 +1,111 @@
+"""Projectors: from a volume to its projections, with the exactly matched back-projector."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dtomo.arrays import empty_aligned
+from dtomo.errors import UserError
+from dtomo.geometry import ParallelBeam
+from dtomo.kernels import parallel_cpu
+from dtomo.kernels.layout import projections_inside_out, volume_inside_out
+from dtomo.kernels.sums import dot_slices
+from dtomo.kernels.weights import Rays, interpolation, rays
+from dtomo.operators.base import LinearOperator
+
+
+@lru_cache(maxsize=8)
+def joseph_rays(geometry: ParallelBeam) -> Rays:
+    """Ray tables of a geometry, kept for the last few."""
+    g = geometry
+    return rays(g.radians, g.center, g.columns, g.width, g.height, g.pitch)
+
+
+class ParallelProjector(LinearOperator):
+    """Line integrals of a volume in parallel beam about z, by Joseph's method; lengths in voxels.
+
+    Maps a volume ``(z, y, x)`` to projections ``(angle, row, column)``. Results have these shapes and z (row)
+    innermost in memory; arrays in that layout are taken without a copy.
+
+    Parameters
+    ----------
+    geometry
+        Angles, detector and size of a slice.
+    slices
+        Rows of the detector and slices of the volume.
+    dtype
+        float32 or complex64.
+
+    Notes
+    -----
+    P. M. Joseph, IEEE Trans. Med. Imaging 1, 192-196 (1982). The adjoint uses the same weights to the last bit. A
+    slice has the same bits alone, in any slab and on any number of threads.
+    """
+
+    def __init__(self, geometry: ParallelBeam, slices: int, dtype: DTypeLike = np.float32) -> None:
+        self.geometry, self.dtype = geometry, np.dtype(dtype)
+        if self.dtype not in (np.dtype(np.float32), np.dtype(np.complex64)):
+            raise UserError(f"a projector works in float32 or complex64, not {self.dtype}")
+        if slices < 1:
+            raise UserError(f"a projector needs at least one slice, not {slices}")
+        self.shape_in = (int(slices), geometry.height, geometry.width)
+        self.shape_out = (len(geometry.angles), int(slices), geometry.columns)
+
+    def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
+        angles, slices, columns = self.shape_out
+        out = empty_aligned((angles, columns, slices), self.dtype)
+        parallel_cpu.forward(_lanes(volume_inside_out(x)), _lanes(out), joseph_rays(self.geometry))
+        return np.swapaxes(out, 1, 2)
+
+    def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
+        return _back(y, joseph_rays(self.geometry), self.shape_in, self.dtype)
+
+    def row_sums(self) -> NDArray[Any]:
+        """Length of every ray in the volume, ``(angle, 1, column)``."""
+        one = ParallelProjector(self.geometry, 1)
+        return one.forward(np.ones(one.shape_in, np.float32))
+
+    def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Back projection of ones, ``(1, y, x)``, or of real weights, ``(z, y, x)``."""
+        one = ParallelProjector(self.geometry, 1 if weights is None else self.shape_in[0])
+        return one.adjoint(np.ones(one.shape_out, np.float32) if weights is None else weights)
+
+    def zeros(self) -> NDArray[Any]:
+        slices, height, width = self.shape_in
+        out = empty_aligned((height, width, slices), self.dtype)
+        out[:] = 0
+        return np.moveaxis(out, -1, 0)
+
+    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
+        return np.swapaxes(projections_inside_out(data.astype(self.dtype, copy=False)), 1, 2)
+
+    def dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """Inner products of the slices of two volumes or of the rows of two sets of projections, ``(slices,)``."""
+        volume = x.shape == self.shape_in
+        arrange = volume_inside_out if volume else projections_inside_out
+        x, y = (_lanes(arrange(a)).reshape(-1, a.shape[0 if volume else 1] * (a.itemsize // 4)) for a in (x, y))
+        sums = dot_slices(x, y)
+        return sums.reshape(-1, 2).sum(1) if self.dtype.kind == "c" else sums
+
+
+def backproject(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[Any]:
+    """Sum over angles of projections ``(angle, row, column)`` interpolated linearly at every voxel: ``(z, y, x)``.
+
+    The back projection of filtered back projection; not the adjoint of `ParallelProjector`.
+    """
+    shape = (projections.shape[1], geometry.height, geometry.width)
+    return _back(projections, interpolation(joseph_rays(geometry)), shape, projections.dtype)
+
+
+def _back(y: NDArray[Any], table: Rays, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    slices, height, width = shape
+    out = empty_aligned((height, width, slices), dtype)
+    parallel_cpu.adjoint(_lanes(projections_inside_out(y)), _lanes(out), table)
+    return np.moveaxis(out, -1, 0)
+
+
+def _lanes(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Complex data as two real slices each."""
+    return array.view(np.float32)
