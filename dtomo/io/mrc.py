@@ -170,6 +170,7 @@ def create_mrc(
     dtype: np.dtype[Any],
     voxel_size: Sequence[float] | None,
     is_stack: bool = False,
+    origin: Sequence[float] = (0.0, 0.0, 0.0),
 ) -> tuple[int, np.dtype[Any]]:
     """An MRC file of the full size with its header; the data are holes, to be filled by ``pwrite``.
 
@@ -177,6 +178,8 @@ def create_mrc(
     ----------
     shape, voxel_size
         (z, y, x); Å, or None if unknown: the cell is then 0.
+    origin
+        (z, y, x) of voxel (0, 0, 0), Å.
     is_stack
         Images (mz = 1) rather than a volume (mz = nz).
 
@@ -199,6 +202,7 @@ def create_mrc(
         header.ispg = 0 if is_stack else 1
         size = voxel_size or (0.0, 0.0, 0.0)
         header.cella = tuple(np.float32(n * s) for n, s in zip((x, y, 1 if is_stack else z), size[::-1]))
+        header.origin = tuple(np.float32(value) for value in origin[::-1])
         header.dmin, header.dmax, header.dmean, header.rms = 0, -1, -2, -1  # not determined yet
         header.nlabl = 1
         header.label[:] = b""

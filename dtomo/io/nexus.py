@@ -95,7 +95,9 @@ def _split(
                 reading.found[what] = f"{stack.location} where image_key is {key}"
         other = int(np.sum((keys < 0) | (keys > 2)))
         if other:
-            reading.warnings.append(f"{key_name} marks {other} frames as invalid; they are left out")
+            reading.warnings.append(
+                f"{key_name} marks {other} frames as invalid or for alignment; they are left out"
+            )
     if angles is not None:
         check_count(angles, stack.shape[0], stack.location)
         reading.angles = angles.take(chosen)
@@ -199,6 +201,11 @@ def _find_image_key(
         raise UserError(
             f"{where} has {keys.size} values but {path}:{stack} has {frames} frames; they must be as many"
         )
+    control = node(file, names[0].rsplit("/", 1)[0] + "/image_key_control")
+    if isinstance(control, h5py.Dataset) and control.size == frames and control.dtype.kind == "i":
+        keys = np.where(
+            np.asarray(control[()]).reshape(-1) < 0, 3, keys
+        )  # alignment frames are no projections
     return where, keys
 
 

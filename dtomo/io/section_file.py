@@ -47,6 +47,7 @@ class SectionFileWriter:
         format: str,
         slab: int,
         voxel_size_um: tuple[float, float, float] | None,
+        origin_um: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> "SectionFileWriter":
         """Make the unfinished file at its full size; what was at `path` stays until the new one is whole."""
         progress = Progress(progress_folder(path))
@@ -57,7 +58,9 @@ class SectionFileWriter:
             part = progress.folder / "volume.part"
             if format == "mrc":
                 angstrom = None if voxel_size_um is None else [size * 1e4 for size in voxel_size_um]
-                offset, stored = create_mrc(part, shape, dtype, angstrom)
+                offset, stored = create_mrc(
+                    part, shape, dtype, angstrom, origin=[value * 1e4 for value in origin_um]
+                )
             else:
                 offset, stored = create_bigtiff(part, shape, dtype, voxel_size_um)
         return SectionFileWriter(path, shape, dtype, slab, format, stored, offset)

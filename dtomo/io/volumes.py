@@ -122,7 +122,7 @@ def create_volume(
     voxel_size_um
         One number or (z, y, x), µm; None if unknown.
     origin_um
-        Place of voxel (0, 0, 0), kept by OME-Zarr.
+        Place (z, y, x) of voxel (0, 0, 0), kept by OME-Zarr and MRC.
     attributes
         What the output was made with (JSON values), kept by OME-Zarr under ``dtomo``; a resumed run must
         have the same.
@@ -187,7 +187,9 @@ def create_volume(
         )
         progress.save_settings({**settings, "writer": {"levels": writer.levels}})
     else:
-        writer = SectionFileWriter.create(target, size, dtype, format=kind, slab=slab, voxel_size_um=spacing)
+        writer = SectionFileWriter.create(
+            target, size, dtype, format=kind, slab=slab, voxel_size_um=spacing, origin_um=origin_um
+        )
         progress.save_settings(
             {**settings, "writer": {"stored": writer.stored.name, "offset": writer.offset}}
         )

@@ -47,7 +47,7 @@ def test_frames_are_told_apart_and_units_brought_over(tmp_path):
     np.testing.assert_array_equal(scan.angles, ANGLES[KEYS == 0])
     assert (scan.pixel_size, scan.energy) == (6.5, 22.0)
     assert (scan.sample_detector_distance, scan.source_sample_distance) == (500, 55000)
-    assert any("1 frames as invalid" in note for note in scan.warnings)
+    assert any("1 frames as invalid or for alignment" in note for note in scan.warnings)
 
 
 def test_image_key_elsewhere_and_angles_by_axes(tmp_path):
@@ -109,3 +109,14 @@ def test_groups_linked_into_each_other_end(tmp_path):
             entry[f"again{number}"] = entry["instrument"]
         del entry["instrument/detector/image_key"]
     assert dtomo.open(path).shape == (22, 4, 6)
+
+
+def test_alignment_frames_are_no_projections(tmp_path):
+    path = _nxtomo(tmp_path / "s.nx")
+    control = KEYS.copy()
+    control[18:20] = -1
+    with h5py.File(path, "a") as file:
+        file["entry0000/instrument/detector/image_key_control"] = control
+    scan = dtomo.open(path)
+    np.testing.assert_array_equal(scan.angles, ANGLES[5:18])
+    assert any("3 frames as invalid or for alignment" in note for note in scan.warnings)

@@ -195,7 +195,8 @@ def test_ome_zarr_is_valid_and_read_by_plain_zarr(tmp_path):
 
 
 def test_mrc_is_read_by_mrcfile(tmp_path):
-    path = _write(tmp_path / "v.mrc", voxel_size_um=1e-3)
+    path = _write(tmp_path / "v.mrc", voxel_size_um=1e-3, origin_um=(3e-3, 0.0, -2e-3))
+    assert open_volume(path).origin == pytest.approx((30, 0, -20))
     assert mrcfile.validate(path)
     with mrcfile.open(path) as file:
         np.testing.assert_array_equal(file.data, VOLUME)
