@@ -11,7 +11,7 @@ from dtomo import __version__
 
 _MARK = "DTOMO_BENCHMARK_CORES"
 _SLOW = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # slow NumPy down where somebody has set them
-_THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_THREADS = ("DTOMO_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def available_cores() -> int:
@@ -48,9 +48,7 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next(
-        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine()
-    )
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def versions(packages: list[str]) -> dict[str, str]:

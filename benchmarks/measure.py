@@ -20,20 +20,14 @@ ITERATIONS = 20
 Row = dict[str, Any]
 
 
-def options(
-    description: str, sizes: list[int], slices: list[int], peers: Sequence[str]
-) -> argparse.ArgumentParser:
+def options(description: str, sizes: list[int], slices: list[int], peers: Sequence[str]) -> argparse.ArgumentParser:
     """The options that the benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="width of a slice")
-    parser.add_argument(
-        "--slices", type=int, nargs="+", default=slices, help="slices at once; peers get the first"
-    )
+    parser.add_argument("--slices", type=int, nargs="+", default=slices, help="slices at once; peers get the first")
     parser.add_argument("--peers", nargs="*", default=list(peers), choices=list(peers))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--limit", type=float, default=60.0, help="seconds for the runs of one task of one peer"
-    )
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for the runs of one task of one peer")
     parser.add_argument("--cores", type=int, help="threads of every package; default all")
     parser.add_argument("--json", type=Path, help="also write what was measured here")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
@@ -86,9 +80,7 @@ def time_task(peer: Peer, case: Case, task: str, repeats: int, limit: float) -> 
     return _row(samples, slices), peer.unload(out, task)
 
 
-def _time_sirt(
-    peer: Peer, stack: np.ndarray, few: int, repeats: int, limit: float
-) -> tuple[Row, np.ndarray | None]:
+def _time_sirt(peer: Peer, stack: np.ndarray, few: int, repeats: int, limit: float) -> tuple[Row, np.ndarray | None]:
     data = peer.load(stack[:few], "sirt")
     peer.sirt(data, 1)  # type: ignore[attr-defined]
     one, two = (runs(lambda n=n: peer.sirt(data, n), 1, limit)[1][0] for n in (1, 2))  # type: ignore[attr-defined,misc]
@@ -115,9 +107,7 @@ def _row(samples: list[float], slices: int) -> Row:
     }
 
 
-def measure(
-    name: str, kind: type[Peer], case: Case, tasks: Sequence[str], repeats: int, limit: float
-) -> list[Row]:
+def measure(name: str, kind: type[Peer], case: Case, tasks: Sequence[str], repeats: int, limit: float) -> list[Row]:
     """Rows of one peer: times, and errors against the phantom or its line integrals.
 
     Back projection has no truth to compare with: there `adjoint` is |<Ax, y> - <x, By>| / <Ax, y>.

@@ -42,9 +42,7 @@ class Peer:
 
     def load(self, stack: Stack, task: str) -> Any:
         """What `task` takes, in the peer's layout, from a stack with its slices first."""
-        return np.ascontiguousarray(
-            stack.transpose(self.volume_order if task == "forward" else self.sinogram_order)
-        )
+        return np.ascontiguousarray(stack.transpose(self.volume_order if task == "forward" else self.sinogram_order))
 
     def unload(self, result: Any, task: str) -> Stack:
         """What `task` gave, with its slices first."""

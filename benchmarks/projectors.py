@@ -75,9 +75,7 @@ def ratios(rows: list[Row], peak: float) -> str:
     lines = []
     for own in (row for row in rows if row["peer"] == "dtomo"):
         line = [str(own["size"]), str(own["slices"]), own["task"], number(own["minimum"])]
-        line.append(
-            f"{fraction(own, peak)[0]:.0f} ({fraction(own, peak)[1]:.0%})" if own["task"] != "sirt" else ""
-        )
+        line.append(f"{fraction(own, peak)[0]:.0f} ({fraction(own, peak)[1]:.0%})" if own["task"] != "sirt" else "")
         line.append(_error(own))
         for name in others:
             same = [r for r in rows if (r["peer"], r["size"], r["task"]) == (name, own["size"], own["task"])]
@@ -96,13 +94,7 @@ def ratios(rows: list[Row], peak: float) -> str:
 
 
 def _error(row: Row) -> str:
-    return (
-        f"{row['adjoint']:.1e} (adjoint)"
-        if "adjoint" in row
-        else f"{row['error']:.4f}"
-        if "error" in row
-        else ""
-    )
+    return f"{row['adjoint']:.1e} (adjoint)" if "adjoint" in row else f"{row['error']:.4f}" if "error" in row else ""
 
 
 def _beside(row: Row, own: Row) -> str:
@@ -128,9 +120,7 @@ def main() -> None:
     rows: list[Row] = []
     for size in chosen.sizes:
         for slices in chosen.slices:
-            rows += measure(
-                "dtomo", Dtomo, Case(size, slices, Dtomo.center(size)), TASKS, chosen.repeats, chosen.limit
-            )
+            rows += measure("dtomo", Dtomo, Case(size, slices, Dtomo.center(size)), TASKS, chosen.repeats, chosen.limit)
         rows += measure_all(peers, size, max(chosen.slices), TASKS, chosen.repeats, chosen.limit)
     starts: list[dict[str, Any]] = [] if chosen.quick else first_calls()
     print(

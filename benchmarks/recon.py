@@ -126,12 +126,15 @@ def axis(path: Path) -> float:
     return read_truth(path).center
 
 
-def efficiency(folder: Path, size: int, workers: int, slab: int) -> dict[str, Any]:
-    """The command's wall time against the sum of its parts, and what starting and ending alone take."""
+def efficiency(folder: Path, size: int, workers: int, slab: int, repeats: int) -> dict[str, Any]:
+    """The command's wall time against the sum of its parts, and what starting and ending alone take.
+
+    The first of `repeats` runs, if there are more, reads the file into the system's cache and does not count.
+    """
     scan, output = simulated(folder, size), folder / "efficiency.zarr"
     options = ("--center", axis(scan), "--workers", workers, "--slab", slab, "--overwrite", "--quiet")
-    run_dtomo("recon", scan, output, *options)  # reads the file into the system's cache
-    whole = min(run_dtomo("recon", scan, output, *options)[0] for _ in range(2))
+    runs = [run_dtomo("recon", scan, output, *options)[0] for _ in range(repeats)]
+    whole = min(runs[1:] or runs)
     little = run_dtomo("recon", scan, output, "--rows", "0:8", *options)[0]
     parts = bare_parts(scan, folder / "bare.zarr", slab)
     bare = sum(parts.values())
@@ -173,9 +176,7 @@ def digest(path: Path) -> str:
     return found.hexdigest()[:16]
 
 
-def identity(
-    folder: Path, size: int, algorithms: tuple[str, ...], slabs: tuple[int, ...]
-) -> list[dict[str, Any]]:
+def identity(folder: Path, size: int, algorithms: tuple[str, ...], slabs: tuple[int, ...]) -> list[dict[str, Any]]:
     """Fingerprints of the volume for 1, 2 and 3 workers and some slab sizes: all alike, or it is a fault."""
     scan, output, rows = simulated(folder, size), folder / "identity.zarr", []
     for algorithm in algorithms:
@@ -217,9 +218,7 @@ def memory(folder: Path, size: int, workers: int, limit: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["efficiency", "identity", "memory"])
     parser.add_argument("--size", type=int, default=512, help="of the scan for efficiency")
     parser.add_argument("--identity-size", type=int, default=192)
@@ -228,23 +227,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--slab", type=int, default=64)
     parser.add_argument("--cores", type=int, help="threads; default all")
-    parser.add_argument(
-        "--folder", type=Path, help="keep scans here and use them again; default a temporary folder"
-    )
+    parser.add_argument("--folder", type=Path, help="keep scans here and use them again; default a temporary folder")
     parser.add_argument("--json", type=Path, help="also write what was measured here")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     chosen = parser.parse_args()
     environment.restart_clean(chosen.cores)
-    slabs, algorithms = (16, 64, 128), ("fbp", "sirt", "cgls")
+    slabs, algorithms, repeats = (16, 64, 128), ("fbp", "sirt", "cgls"), 3
     if chosen.quick:
-        chosen.parts, chosen.size, chosen.slab = ["efficiency"], 64, 32
+        chosen.parts, chosen.size, chosen.slab, repeats = ["efficiency"], 64, 32, 1
     print(f"{environment.processor()}, {environment.cores()} threads", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         found: dict[str, Any] = {}
         if "efficiency" in chosen.parts:
-            found["efficiency"] = efficiency(folder, chosen.size, chosen.workers, chosen.slab)
+            found["efficiency"] = efficiency(folder, chosen.size, chosen.workers, chosen.slab, repeats)
         if "identity" in chosen.parts:
             found["identity"] = identity(folder, chosen.identity_size, algorithms, slabs)
         if "memory" in chosen.parts:

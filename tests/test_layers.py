@@ -20,7 +20,7 @@ LAYERS = (
     {"algorithms"},
     {"operators", "geometry"},
     {"kernels"},
-    {"arrays", "errors"},
+    {"arrays", "elementwise", "errors", "threads"},
 )
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 
@@ -41,6 +41,8 @@ FORBIDDEN = {
     "geometry": FORMATS_AND_DASK | {"rich", "pydantic"},
     "algorithms": FORMATS_AND_DASK | {"rich", "pydantic", "numba"},
     "arrays": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
+    "elementwise": FORMATS_AND_DASK | {"rich", "pydantic"},
+    "threads": FORMATS_AND_DASK | {"rich", "pydantic"},
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
     "recon": {"typer", "matplotlib"},
     "simulate": {"typer", "matplotlib"},
@@ -114,9 +116,7 @@ def test_the_check_sees_what_it_should(tmp_path, monkeypatch):
     (package / "kernels").mkdir(parents=True)
     (package / "algorithms").mkdir()
     bad = package / "kernels" / "bad.py"
-    bad.write_text(
-        "def f():\n    from ..io import open\n    import dask.array as da\n    from dtomo import recon\n"
-    )
+    bad.write_text("def f():\n    from ..io import open\n    import dask.array as da\n    from dtomo import recon\n")
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", package)
     assert [name for name, _ in imports(bad)] == ["dtomo.io", "dask.array", "dtomo.recon"]
     for check in (test_imports_run_downwards, test_no_layer_knows_what_it_must_not):
