@@ -39,9 +39,7 @@ def check_count(table: AngleTable, frames: int, frames_where: str) -> None:
     advice = "give the right angles with angles=... (--angles FILE)"
     if count > frames:
         first = (count - frames) // 2
-        advice = (
-            f"pick the right ones, such as --angles 'FILE[{first}:{first + frames}]' for the middle {frames}"
-        )
+        advice = f"pick the right ones, such as --angles 'FILE[{first}:{first + frames}]' for the middle {frames}"
     raise UserError(f"{table.where} has {count} angles but {frames_where} has {frames} frames; {advice}")
 
 
@@ -108,9 +106,7 @@ def given_angles(angles: ArrayLike | str | os.PathLike[str], unit: str | None) -
     try:
         values = np.asarray(angles, np.float64)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"the angles given are not numbers ({error}); give one number per projection"
-        ) from error
+        raise UserError(f"the angles given are not numbers ({error}); give one number per projection") from error
     if values.ndim != 1:
         raise UserError(f"the angles given have shape {values.shape}; give one number per projection")
     return AngleTable(values, angle_unit(unit, "angle_unit"), "the angles given")
@@ -154,9 +150,7 @@ def _read_text(path: Path) -> tuple[NDArray[np.float64], str | None]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path} cannot be read as text ({error}); give angles as a text, CSV or NPY file"
-        ) from error
+        raise UserError(f"{path} cannot be read as text ({error}); give angles as a text, CSV or NPY file") from error
     rows = [(number, _cells(line)) for number, line in enumerate(lines, 1)]
     rows = [(number, cells) for number, cells in rows if cells]
     unit = None
@@ -173,8 +167,7 @@ def _read_text(path: Path) -> tuple[NDArray[np.float64], str | None]:
         for cell in cells:
             if not _is_number(cell):
                 raise UserError(
-                    f"{path} line {number}: {cell[:40]!r} is not a number; an angle file has one "
-                    "angle per line"
+                    f"{path} line {number}: {cell[:40]!r} is not a number; an angle file has one angle per line"
                 )
             values.append(float(cell))
     return np.array(values, np.float64), unit

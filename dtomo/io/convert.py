@@ -83,9 +83,7 @@ def convert_scan(scan: Scan, target: str | os.PathLike[str], *, overwrite: bool 
     if suffix not in (".h5", ".hdf5", ".hdf", ".zarr"):
         raise UserError(f"{target}: scans are written as .h5 (Data Exchange) or .zarr, not as {suffix!r}")
     check_output(target, inputs=scan.inputs, overwrite=overwrite)
-    references = [
-        None if frames is None else frames.compute(scheduler="sync") for frames in (scan.flats, scan.darks)
-    ]
+    references = [None if frames is None else frames.compute(scheduler="sync") for frames in (scan.flats, scan.darks)]
     stated = {"center": scan.center, "source_sample_distance": scan.source_sample_distance}
     stated = {name: value for name, value in stated.items() if value is not None}
     common: dict[str, Any] = {

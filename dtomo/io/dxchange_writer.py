@@ -124,9 +124,7 @@ def _stack(frames: ArrayLike | None, shape: tuple[int, int, int], what: str) -> 
     stack = np.asarray(frames)
     stack = stack[None] if stack.ndim == 2 else stack
     if stack.shape[1:] != shape[1:]:
-        raise UserError(
-            f"{what} have shape {stack.shape} but the projections {shape}; rows and columns must match"
-        )
+        raise UserError(f"{what} have shape {stack.shape} but the projections {shape}; rows and columns must match")
     return stack
 
 

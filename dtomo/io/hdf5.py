@@ -105,9 +105,7 @@ def read_measured(file: h5py.File, reading: Reading) -> None:
         if reading.pixel_size is not None and magnification is not None and usable(magnification[0]):
             reading.pixel_size /= magnification[0]
             reading.found["pixel_size"] += f" divided by {MAGNIFICATION} = {magnification[0]:g}"
-    reading.sample_detector_distance = _length(
-        file, reading, "sample_detector_distance", SAMPLE_DETECTOR, "mm"
-    )
+    reading.sample_detector_distance = _length(file, reading, "sample_detector_distance", SAMPLE_DETECTOR, "mm")
     reading.source_sample_distance = _length(file, reading, "source_sample_distance", SOURCE_SAMPLE, "mm")
     for name in ENERGY:
         value = number(file, name)

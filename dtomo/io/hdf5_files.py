@@ -9,6 +9,7 @@ import hdf5plugin  # noqa: F401  (registers the compression filters beamlines us
 import numpy as np
 
 from dtomo.errors import UserError
+from dtomo.io.damage import DAMAGE
 
 
 @contextlib.contextmanager
@@ -21,7 +22,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     Raises
     ------
     UserError
-        The file is missing, not HDF5, truncated, or must not be read.
+        The file is missing, not HDF5, truncated, damaged, or must not be read.
     """
     if not path.exists():
         raise UserError(f"there is no file {path}")
@@ -32,11 +33,13 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     except PermissionError as error:
         raise UserError(f"{path} may not be read by this user; change its permissions") from error
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be opened as HDF5 ({_reason(error)}); copy it again or convert it"
-        ) from error
+        raise UserError(f"{path} cannot be opened as HDF5 ({_reason(error)}); copy it again or convert it") from error
     try:
         yield file
+    except UserError:
+        raise
+    except DAMAGE as error:  # what h5py raises where the structure is damaged
+        raise UserError(f"{path} cannot be read as HDF5 ({_reason(error)}); it is damaged: copy it again") from error
     finally:
         file.close()
 
@@ -50,8 +53,8 @@ def _open_unlocked(path: Path) -> h5py.File:
     return h5py.File(path, "r", rdcc_nbytes=0)  # open in this process already, with locks: as there, then
 
 
-def _reason(error: OSError) -> str:
-    text = str(error)
+def _reason(error: Exception) -> str:
+    text = str(error).strip("'\"")
     if "truncated" in text:
         return "the file is truncated: " + text[text.index("truncated") :].rstrip(")")
     if "signature not found" in text:
@@ -84,12 +87,7 @@ def text_attribute(item: h5py.Group | h5py.Dataset, name: str) -> str | None:
 def number(group: h5py.Group, name: str) -> tuple[float, str | None] | None:
     """A single number and its unit; None if absent, not a number, or different values along an array."""
     data = node(group, name)
-    if (
-        not isinstance(data, h5py.Dataset)
-        or data.dtype.kind not in "uif"
-        or not data.size
-        or data.size > 10**6
-    ):
+    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "uif" or not data.size or data.size > 10**6:
         return None
     try:
         values = np.asarray(data[()], np.float64).reshape(-1)

@@ -49,12 +49,7 @@ def looks_like_mrc(path: Path) -> bool:
     for order in "<>":
         nx, ny, nz, mode = np.frombuffer(head, order + "i4", 4).tolist()
         extra = int(np.frombuffer(head, order + "i4", 1, offset=92)[0])
-        if (
-            min(nx, ny, nz) > 0
-            and max(nx, ny, nz) < 10**6
-            and mode in _MODES
-            and 0 <= extra < path.stat().st_size
-        ):
+        if min(nx, ny, nz) > 0 and max(nx, ny, nz) < 10**6 and mode in _MODES and 0 <= extra < path.stat().st_size:
             return True
     return False
 
@@ -77,9 +72,7 @@ def read_mrc_header(path: Path) -> MrcFile:
                 header = file.header.copy()
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as MRC ({error})") from error
-    notes = [
-        f"{path}: {str(item.message).strip()}" for item in caught if issubclass(item.category, RuntimeWarning)
-    ]
+    notes = [f"{path}: {str(item.message).strip()}" for item in caught if issubclass(item.category, RuntimeWarning)]
     mode = int(header.mode)
     if mode not in _MODES:
         raise UserError(f"{path} is MRC mode {mode}; dtomo reads modes {', '.join(map(str, _MODES))}")
@@ -93,9 +86,7 @@ def read_mrc_header(path: Path) -> MrcFile:
         check_frames(shape, dtype, str(path))
     needed, size = offset + int(np.prod(shape, dtype=np.int64)) * stored.itemsize, path.stat().st_size
     if size < needed:
-        raise UserError(
-            f"{path} is truncated: {size} bytes where its header asks for {needed}; copy it again"
-        )
+        raise UserError(f"{path} is truncated: {size} bytes where its header asks for {needed}; copy it again")
     source = MrcSource(path, offset, stored.str, shape, dtype, signed)
     is_stack = int(header.ispg) == 0
     voxel_size, spacing_notes = _voxel_size(path, header, is_stack)
@@ -117,9 +108,7 @@ def _byte_kind(header: Any, stored: np.dtype[Any]) -> tuple[np.dtype[Any], np.dt
     return np.dtype(np.uint8), np.dtype(np.uint8), False
 
 
-def _voxel_size(
-    path: Path, header: Any, is_stack: bool
-) -> tuple[tuple[float, float, float] | None, list[str]]:
+def _voxel_size(path: Path, header: Any, is_stack: bool) -> tuple[tuple[float, float, float] | None, list[str]]:
     """(z, y, x) in Å, or None where the header leaves it open; sizes that agree to 0.1 % are one size."""
     cell = [float(header.cella[axis]) for axis in "zyx"]
     samples = [int(header.mz), int(header.my), int(header.mx)]
@@ -132,8 +121,7 @@ def _voxel_size(
     written_here = any(bytes(label).startswith(_LABEL) for label in np.atleast_1d(header.label))
     if all(size == 1.0 for size in sizes) and not written_here:
         return None, [
-            f"{path}: the voxel size of 1 Å is what programs write when they know none; it is taken "
-            "as unknown"
+            f"{path}: the voxel size of 1 Å is what programs write when they know none; it is taken as unknown"
         ]
     if max(sizes) <= min(sizes) * 1.001:
         sizes = [float(f"{np.mean(sizes):.6g}")] * 3

@@ -70,9 +70,7 @@ def read_nexus(path: Path, dataset: str | None = None) -> Reading:
         return reading
 
 
-def _split(
-    reading: Reading, keys: NDArray[np.int64] | None, key_name: str, angles: AngleTable | None
-) -> None:
+def _split(reading: Reading, keys: NDArray[np.int64] | None, key_name: str, angles: AngleTable | None) -> None:
     """Projections, flats and darks by key, and the angles of the projections."""
     stack = reading.projections
     reading.found["projections"] = stack.location
@@ -95,9 +93,7 @@ def _split(
                 reading.found[what] = f"{stack.location} where image_key is {key}"
         other = int(np.sum((keys < 0) | (keys > 2)))
         if other:
-            reading.warnings.append(
-                f"{key_name} marks {other} frames as invalid or for alignment; they are left out"
-            )
+            reading.warnings.append(f"{key_name} marks {other} frames as invalid or for alignment; they are left out")
     if angles is not None:
         check_count(angles, stack.shape[0], stack.location)
         reading.angles = angles.take(chosen)
@@ -125,9 +121,7 @@ def _find_stack(file: h5py.File, path: Path, dataset: str | None) -> tuple[str, 
         if not isinstance(node(file, dataset), h5py.Dataset):
             raise UserError(f"{path} has no dataset {dataset}, or it lies behind a link to a missing file")
         name = "/" + dataset.strip("/")
-        return name, next(
-            (f"/{entry}" for entry in entries if name.startswith(f"/{entry}/")), f"/{entries[0]}"
-        )
+        return name, next((f"/{entry}" for entry in entries if name.startswith(f"/{entry}/")), f"/{entries[0]}")
     for entry in entries:
         for name in (f"/{entry}/instrument/detector/data", f"/{entry}/tomo_entry/instrument/detector/data"):
             if _is_stack(node(file, name)):
@@ -170,16 +164,12 @@ def _candidates(file: h5py.File, entry: str) -> list[str]:
         is_signal = text_attribute(parent, "signal") == leaf or text_attribute(item, "signal") == "1"
         in_default = default is not None and name.startswith(f"/{entry}/{default}/")
         beside_key = isinstance(node(parent, "image_key"), h5py.Dataset)
-        scored.append(
-            (beside_key, item.shape[0] in keys, in_default, is_signal, leaf == "data", item.shape[0], name)
-        )
+        scored.append((beside_key, item.shape[0] in keys, in_default, is_signal, leaf == "data", item.shape[0], name))
     return [row[-1] for row in sorted(scored, key=lambda row: row[:-1], reverse=True)]
 
 
 def _is_key(name: str, item: object) -> bool:
-    return (
-        isinstance(item, h5py.Dataset) and name.rsplit("/", 1)[1] == "image_key" and item.dtype.kind in "uif"
-    )
+    return isinstance(item, h5py.Dataset) and name.rsplit("/", 1)[1] == "image_key" and item.dtype.kind in "uif"
 
 
 def _find_image_key(
@@ -198,14 +188,10 @@ def _find_image_key(
     where = f"{path}:{names[0]}"
     keys = np.asarray(file[names[0]][()]).reshape(-1).astype(np.int64)
     if keys.size != frames:
-        raise UserError(
-            f"{where} has {keys.size} values but {path}:{stack} has {frames} frames; they must be as many"
-        )
+        raise UserError(f"{where} has {keys.size} values but {path}:{stack} has {frames} frames; they must be as many")
     control = node(file, names[0].rsplit("/", 1)[0] + "/image_key_control")
     if isinstance(control, h5py.Dataset) and control.size == frames and control.dtype.kind == "i":
-        keys = np.where(
-            np.asarray(control[()]).reshape(-1) < 0, 3, keys
-        )  # alignment frames are no projections
+        keys = np.where(np.asarray(control[()]).reshape(-1) < 0, 3, keys)  # alignment frames are no projections
     return where, keys
 
 
@@ -245,9 +231,7 @@ def _axis_names(group: h5py.Group) -> list[str]:
     first = first.split(":")[0]
     data = node(group, first)
     unit = text_attribute(data, "units") if data is not None else None
-    if not re.search("theta|angle|rot|phi|omega", first, re.IGNORECASE) and not (unit or "").startswith(
-        ("deg", "rad")
-    ):
+    if not re.search("theta|angle|rot|phi|omega", first, re.IGNORECASE) and not (unit or "").startswith(("deg", "rad")):
         return []
     return [first.removesuffix("_set"), first]
 
@@ -262,8 +246,7 @@ def _read_instrument(file: h5py.File, reading: Reading, stack: str, entry: str) 
     reading.found.pop("row_size", None)
     if reading.pixel_size and other and abs(other / reading.pixel_size - 1) > 1e-3:
         reading.warnings.append(
-            f"{reading.path}: pixels are {reading.pixel_size:g} µm wide and {other:g} µm high; the "
-            "width is used"
+            f"{reading.path}: pixels are {reading.pixel_size:g} µm wide and {other:g} µm high; the width is used"
         )
     reading.sample_detector_distance = _length(
         file,

@@ -176,8 +176,7 @@ def check_slab(writer: Any, z0: int, array: NDArray[Any]) -> None:
     fits = array.ndim == 3 and array.shape[1:] == writer.shape[1:] and array.shape[0] > 0
     if not fits or z0 < 0 or z0 + array.shape[0] > writer.shape[0]:
         raise UserError(
-            f"a slab of shape {array.shape} at slice {z0} does not fit into {writer.path}, of shape "
-            f"{writer.shape}"
+            f"a slab of shape {array.shape} at slice {z0} does not fit into {writer.path}, of shape {writer.shape}"
         )
     if array.dtype.kind == "c" and writer.dtype.kind != "c":
         raise UserError(f"complex values cannot be written to {writer.path}, which holds {writer.dtype}")
@@ -188,9 +187,7 @@ def check_whole(writer: Any, progress: Progress) -> None:
     missing = progress.missing(writer.shape[0])
     if missing:
         parts = ", ".join(f"{start}:{stop}" for start, stop in missing[:4])
-        raise UserError(
-            f"{writer.path} is not complete: slices {parts} were never written; go on with --resume"
-        )
+        raise UserError(f"{writer.path} is not complete: slices {parts} were never written; go on with --resume")
 
 
 def _array(group: zarr.Group, level: int) -> zarr.Array:

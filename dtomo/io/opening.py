@@ -223,9 +223,7 @@ def _reference(given: Any, what: str) -> Source:
         raise UserError(f"{path} is HDF5: name the dataset of the {what} as {path}:/exchange/data_white")
     if looks_like_mrc(path):
         return read_mrc_header(path).source
-    raise UserError(
-        f"{path} holds no frames dtomo can read as {what}; give TIFF, MRC, NPY or FILE.h5:/dataset"
-    )
+    raise UserError(f"{path} holds no frames dtomo can read as {what}; give TIFF, MRC, NPY or FILE.h5:/dataset")
 
 
 def _put_given(reading: Reading, **values: float | None) -> None:
@@ -236,9 +234,7 @@ def _put_given(reading: Reading, **values: float | None) -> None:
             raise UserError(f"{name} must be a positive number, not {value}")
         setattr(reading, name, float(value))
         reading.found[name] = "given"
-        reading.warnings = [
-            note for note in reading.warnings if not (name == "pixel_size" and "voxel size" in note)
-        ]
+        reading.warnings = [note for note in reading.warnings if not (name == "pixel_size" and "voxel size" in note)]
 
 
 def _scan(reading: Reading, degrees: np.ndarray[Any, np.dtype[np.float64]]) -> Scan:
@@ -269,13 +265,11 @@ def _checked(scan: Scan, normalized: bool | None) -> Scan:
         normalized = _looks_normalized(scan)
         if normalized:
             notes.append(
-                f"{scan.path} has no flats, and its values are those of transmissions: taken as "
-                "already normalised"
+                f"{scan.path} has no flats, and its values are those of transmissions: taken as already normalised"
             )
         else:
             notes.append(
-                f"{scan.path} has no flats: give them with flats=... (--flats), or say "
-                "normalized=True (--normalized)"
+                f"{scan.path} has no flats: give them with flats=... (--flats), or say normalized=True (--normalized)"
             )
     if not normalized and scan.flat_source is not None:
         if scan.dark_source is None:
@@ -299,13 +293,8 @@ def _named(what: str, index: list[int], source: Source | None, how: str, option:
 def _refuse_black_flats(scan: Scan) -> None:
     assert scan.flat_source is not None
     middle = scan.shape[1] // 2
-    if (
-        not scan.flat_source.read(rows=slice(middle, middle + 1)).any()
-        and not scan.flat_source.read(slice(0, 1)).any()
-    ):
-        raise UserError(
-            f"every flat of {scan.flat_source.location} is 0; give flats with flats=... (--flats)"
-        )
+    if not scan.flat_source.read(rows=slice(middle, middle + 1)).any() and not scan.flat_source.read(slice(0, 1)).any():
+        raise UserError(f"every flat of {scan.flat_source.location} is 0; give flats with flats=... (--flats)")
 
 
 def _looks_normalized(scan: Scan) -> bool:
@@ -314,8 +303,6 @@ def _looks_normalized(scan: Scan) -> bool:
         return False
     count, rows, _ = scan.shape
     middle = max(0, rows // 2 - 1)
-    some = scan.projection_source.read(
-        sorted({0, count // 2, count - 1}), slice(middle, min(rows, middle + 3))
-    )
+    some = scan.projection_source.read(sorted({0, count // 2, count - 1}), slice(middle, min(rows, middle + 3)))
     some = some[np.isfinite(some)]
     return bool(some.size and some.min() > -0.5 and some.max() < 3 and some.max() > 0.01)

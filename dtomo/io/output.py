@@ -77,9 +77,7 @@ def _is_store(path: Path) -> bool:
     return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
-def _check_existing(
-    asked: Path, target: Path, present: bool, unfinished: bool, overwrite: bool, resume: bool
-) -> None:
+def _check_existing(asked: Path, target: Path, present: bool, unfinished: bool, overwrite: bool, resume: bool) -> None:
     if resume and unfinished:
         return
     if target.is_dir() and not any(target.iterdir()):
@@ -87,19 +85,15 @@ def _check_existing(
     if not overwrite:
         if resume:
             raise UserError(
-                f"{asked} exists and is not unfinished, so there is nothing to resume; use "
-                "--overwrite to redo it"
+                f"{asked} exists and is not unfinished, so there is nothing to resume; use --overwrite to redo it"
             )
         if unfinished:
-            raise UserError(
-                f"{asked} exists and is unfinished; finish it with --resume or replace it with --overwrite"
-            )
+            raise UserError(f"{asked} exists and is unfinished; finish it with --resume or replace it with --overwrite")
         raise UserError(f"{asked} exists; give another name, or replace it with --overwrite")
     if present and not is_output(target):
         kind = "folder" if target.is_dir() else "file"
         raise UserError(
-            f"{asked} is a {kind} that dtomo did not write, so it is not overwritten; remove it or "
-            "give another name"
+            f"{asked} is a {kind} that dtomo did not write, so it is not overwritten; remove it or give another name"
         )
 
 
@@ -131,9 +125,7 @@ def _check_writable(folder: Path, asked: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             return
     except OSError as error:
-        raise UserError(
-            f"{asked} cannot be written: {folder} refuses new files ({error.strerror})"
-        ) from error
+        raise UserError(f"{asked} cannot be written: {folder} refuses new files ({error.strerror})") from error
 
 
 def _check_space(target: Path, needed: int, overwrite: bool, resume: bool) -> None:
@@ -187,7 +179,5 @@ def writing(path: Path, resumable: bool = False) -> Iterator[None]:
         else:
             raise
         if resumable:
-            raise StoppedError(
-                f"{what}; what is done is kept: put that right and go on with --resume"
-            ) from error
+            raise StoppedError(f"{what}; what is done is kept: put that right and go on with --resume") from error
         raise UserError(f"{what}; put that right or write elsewhere") from error

@@ -42,9 +42,7 @@ class Progress:
                 f"{self.folder}/settings.json cannot be read ({error}); start again with --overwrite"
             ) from error
         if not isinstance(found, dict):
-            raise UserError(
-                f"{self.folder}/settings.json is not what dtomo wrote; start again with --overwrite"
-            )
+            raise UserError(f"{self.folder}/settings.json is not what dtomo wrote; start again with --overwrite")
         return found
 
     def mark(self, start: int, stop: int, notes: dict[str, Any]) -> None:

@@ -94,8 +94,7 @@ class Scan:
         if not np.isfinite(angles).all():
             bad = int(np.argmin(np.isfinite(angles)))
             raise UserError(
-                f"angle number {bad} of {self.path} is not a finite number; correct it or leave that "
-                "projection out"
+                f"angle number {bad} of {self.path} is not a finite number; correct it or leave that projection out"
             )
         for what, source in (("flats", self.flat_source), ("darks", self.dark_source)):
             if source is not None and source.shape[1:] != shape[1:]:
@@ -146,9 +145,7 @@ class Scan:
         height = self.shape[1]
         start, stop, step = rows.indices(height)
         if step != 1 or stop <= start or (rows.stop is not None and rows.stop > height):
-            raise UserError(
-                f"{self.path} has rows 0 to {height - 1}; rows {rows.start}:{rows.stop} cannot be read"
-            )
+            raise UserError(f"{self.path} has rows 0 to {height - 1}; rows {rows.start}:{rows.stop} cannot be read")
         view = {"rows": slice(start, stop), "columns": slice(0, self.shape[2])}
         references = [
             None if source is None else self._view(source).read(slice(None), **view)
@@ -177,9 +174,7 @@ class Scan:
             raise UserError(f"binning must be a whole number of pixels, at least 1, not {factor}")
         rows, columns = (size // int(factor) for size in self.shape[1:])
         if not rows or not columns:
-            raise UserError(
-                f"binning by {factor} leaves nothing of {self.shape[1]} rows and {self.shape[2]} columns"
-            )
+            raise UserError(f"binning by {factor} leaves nothing of {self.shape[1]} rows and {self.shape[2]} columns")
         top, _, left, _ = self.window or (0, 0, 0, 0)
         b = self.binning * int(factor)
         return dataclasses.replace(
@@ -220,9 +215,7 @@ class Scan:
         """
         unknown = set(changes) - set(_REPLACEABLE)
         if unknown:
-            raise UserError(
-                f"a scan has no {sorted(unknown)[0]!r} to replace; possible are {', '.join(_REPLACEABLE)}"
-            )
+            raise UserError(f"a scan has no {sorted(unknown)[0]!r} to replace; possible are {', '.join(_REPLACEABLE)}")
         found = dict(changes.pop("found", self.found))
         values: dict[str, Any] = {}
         for name, value in changes.items():

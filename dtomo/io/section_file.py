@@ -58,9 +58,7 @@ class SectionFileWriter:
             part = progress.folder / "volume.part"
             if format == "mrc":
                 angstrom = None if voxel_size_um is None else [size * 1e4 for size in voxel_size_um]
-                offset, stored = create_mrc(
-                    part, shape, dtype, angstrom, origin=[value * 1e4 for value in origin_um]
-                )
+                offset, stored = create_mrc(part, shape, dtype, angstrom, origin=[value * 1e4 for value in origin_um])
             else:
                 offset, stored = create_bigtiff(part, shape, dtype, voxel_size_um)
         return SectionFileWriter(path, shape, dtype, slab, format, stored, offset)

@@ -8,18 +8,17 @@ read it.
 import contextlib
 import dataclasses
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import h5py
 import numpy as np
-import tifffile
 import zarr
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
+from dtomo.io.damage import explained
 from dtomo.io.hdf5_files import open_hdf5
 
 Frames = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -81,9 +80,7 @@ def frame_index(frames: Frames, count: int, location: str) -> NDArray[np.int64]:
     if index.size == 0:
         return np.empty(0, np.int64)
     if index.ndim != 1 or index.dtype.kind not in "iu":
-        raise UserError(
-            f"frames of {location} are chosen by whole numbers, not {index.dtype} of shape {index.shape}"
-        )
+        raise UserError(f"frames of {location} are chosen by whole numbers, not {index.dtype} of shape {index.shape}")
     bad = index[(index < -count) | (index >= count)]
     if bad.size:
         raise UserError(f"{location} has {count} frames, there is no frame {int(bad[0])}")
@@ -122,29 +119,16 @@ class FrameStack:
         counts = [len(range(*run)) for run in runs]
         height = len(range(*rows.indices(self.shape[1])))
         width = len(range(*columns.indices(self.shape[2])))
-        out = np.empty((sum(counts), height, width), self.dtype)
-        if out.size == 0:
-            return out
+        shape = (sum(counts), height, width)
+        if 0 in shape:
+            return np.empty(shape, self.dtype)
         with explained(self.location), self.opened() as array:
+            out = np.empty(shape, self.dtype)
             at = 0
             for run, count in zip(runs, counts):
                 out[at : at + count] = array[slice(*run), rows, columns]
                 at += count
         return out
-
-
-@contextlib.contextmanager
-def explained(location: str) -> Iterator[None]:
-    """Turn what libraries raise over a damaged file into one sentence."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (OSError, ValueError, RuntimeError, KeyError, tifffile.TiffFileError, zlib.error) as error:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UserError(
-            f"{location} cannot be read ({reason}); the file is missing, truncated or damaged"
-        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,9 +287,7 @@ class SelectedFrames:
     @property
     def index(self) -> NDArray[np.int64]:
         """Frame numbers in the base."""
-        return np.concatenate(
-            [np.empty(0, np.int64), *(np.arange(*run, dtype=np.int64) for run in self.runs)]
-        )
+        return np.concatenate([np.empty(0, np.int64), *(np.arange(*run, dtype=np.int64) for run in self.runs)])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -351,11 +333,7 @@ def hdf5_source(file: h5py.File, path: Path, dataset: str) -> HDF5Source:
 def _check_virtual(data: h5py.Dataset, path: Path, where: str) -> None:
     """HDF5 silently reads zeros where a file of a virtual dataset is missing: refuse instead."""
     for part in data.virtual_sources():
-        if (
-            part.file_name != "."
-            and not (path.parent / part.file_name).exists()
-            and "%" not in part.file_name
-        ):
+        if part.file_name != "." and not (path.parent / part.file_name).exists() and "%" not in part.file_name:
             raise UserError(
                 f"{where} is a virtual dataset whose file {part.file_name} is missing; copy it beside {path}"
             )

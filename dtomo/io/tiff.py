@@ -12,6 +12,7 @@ import numpy as np
 import tifffile
 
 from dtomo.errors import UserError
+from dtomo.io.damage import DAMAGE
 from dtomo.io.reading import Reading
 from dtomo.io.sources import Source, check_frames, numeric_order
 from dtomo.io.tiff_source import TiffSource
@@ -88,9 +89,7 @@ def _hint(folder: Path) -> str:
     if filled:
         return f"; its folder {filled[0][0].name} holds {filled[0][1]}: open that"
     others = sorted(
-        item.name
-        for item in folder.iterdir()
-        if item.suffix.lower() in (".h5", ".hdf5", ".nxs", ".mrc", ".zarr")
+        item.name for item in folder.iterdir() if item.suffix.lower() in (".h5", ".hdf5", ".nxs", ".mrc", ".zarr")
     )
     return f"; it holds {others[0]}: open that" if others else ""
 
@@ -114,21 +113,17 @@ def _describe(path: Path) -> tuple[tuple[int, int, int], np.dtype[Any], int]:
             )
             if series.dataoffset is not None:
                 needed = max(needed, series.dataoffset + series.nbytes)
-    except (OSError, ValueError, IndexError, KeyError, RuntimeError, tifffile.TiffFileError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{path} cannot be read as TIFF ({str(error).strip() or type(error).__name__})"
-        ) from error
+    except UserError:
+        raise
+    except DAMAGE as error:
+        raise UserError(f"{path} cannot be read as TIFF ({str(error).strip() or type(error).__name__})") from error
     shape = (1, *shape) if len(shape) == 2 else shape
     while len(shape) > 3 and 1 in shape[:-2]:
         shape = tuple(np.delete(shape, shape.index(1)).tolist())
     check_frames(shape, dtype, str(path))
     size = path.stat().st_size
     if size < needed:
-        raise UserError(
-            f"{path} is truncated: {size} bytes where its first frames need {needed}; copy it again"
-        )
+        raise UserError(f"{path} is truncated: {size} bytes where its first frames need {needed}; copy it again")
     return shape, dtype, needed
 
 
@@ -162,15 +157,12 @@ def _gaps(folder: Path, names: Sequence[str]) -> list[str]:
     if len(numbers) != len(names) or len(set(numbers)) != len(numbers):
         return []
     missing = (
-        sorted(set(range(min(numbers), max(numbers) + 1)) - set(numbers))
-        if len(numbers) * 3 > np.ptp(numbers)
-        else []
+        sorted(set(range(min(numbers), max(numbers) + 1)) - set(numbers)) if len(numbers) * 3 > np.ptp(numbers) else []
     )
     if not missing or np.gcd.reduce(np.diff(np.sort(numbers))) > 1:
         return []
     return [
-        f"{folder}: {len(missing)} numbers are missing between {names[0]} and {names[-1]}, the first "
-        f"is {missing[0]}"
+        f"{folder}: {len(missing)} numbers are missing between {names[0]} and {names[-1]}, the first is {missing[0]}"
     ]
 
 
@@ -179,11 +171,7 @@ def _references_near(reading: Reading, folder: Path, opened: Path) -> None:
     for what in ("flats", "darks"):
         if getattr(reading, what) is not None:
             continue
-        items = [
-            item
-            for item in sorted(folder.iterdir(), key=lambda item: numeric_order(item.name))
-            if item != opened
-        ]
+        items = [item for item in sorted(folder.iterdir(), key=lambda item: numeric_order(item.name)) if item != opened]
         items = [item for item in items if _kind(item.name) == what]
         folders = [item for item in items if item.is_dir() and _frame_names(item)]
         files = [item.name for item in items if item.is_file() and item.suffix.lower() in SUFFIXES]

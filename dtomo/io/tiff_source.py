@@ -11,7 +11,8 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from dtomo.io.sources import FrameStack, explained
+from dtomo.io.damage import explained
+from dtomo.io.sources import FrameStack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +28,7 @@ class TiffSource(FrameStack):
     dtype: np.dtype[Any]
 
     @staticmethod
-    def of(
-        folder: Path, names: Sequence[str], shape: tuple[int, int, int], dtype: np.dtype[Any]
-    ) -> "TiffSource":
+    def of(folder: Path, names: Sequence[str], shape: tuple[int, int, int], dtype: np.dtype[Any]) -> "TiffSource":
         """A source of the files `names` in `folder`, in that order."""
         return TiffSource(folder, zlib.compress("\0".join(names).encode()), shape, dtype)
 

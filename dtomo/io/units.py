@@ -31,9 +31,7 @@ def convert_length(value: float, unit: str, to: str, where: str) -> float:
     """A length in unit `to` (rounded to 12 digits); UserError if the unit is unknown, naming `where`."""
     factor = length_factor(unit, to)
     if factor is None:
-        raise UserError(
-            f"{where} has the unit {unit!r}, which is not a length dtomo knows; give the value yourself"
-        )
+        raise UserError(f"{where} has the unit {unit!r}, which is not a length dtomo knows; give the value yourself")
     return float(f"{value * factor:.12g}")
 
 
@@ -41,9 +39,7 @@ def convert_energy(value: float, unit: str, where: str) -> float:
     """An energy in keV; UserError if the unit is unknown, naming `where`."""
     factor = _ENERGIES.get(unit.strip().lower())
     if factor is None:
-        raise UserError(
-            f"{where} has the unit {unit!r}, which is not an energy dtomo knows; give the value yourself"
-        )
+        raise UserError(f"{where} has the unit {unit!r}, which is not an energy dtomo knows; give the value yourself")
     return float(f"{value * factor:.12g}")
 
 

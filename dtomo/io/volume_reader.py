@@ -13,6 +13,7 @@ from dask.base import tokenize
 
 from dtomo.errors import UserError
 from dtomo.io.bigtiff import tiff_voxel_size
+from dtomo.io.damage import DAMAGE
 from dtomo.io.hdf5 import list_stacks
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header
@@ -108,8 +109,7 @@ class Volume:
         if max(self.voxel_size) > min(self.voxel_size) * 1.001:
             sizes = " × ".join(f"{size:g}" for size in self.voxel_size[::-1])
             raise UserError(
-                f"{self.path} has voxels of {sizes} {self.unit} (x, y, z), which are not cubes; "
-                "resample it first"
+                f"{self.path} has voxels of {sizes} {self.unit} (x, y, z), which are not cubes; resample it first"
             )
         return self.voxel_size[0]
 
@@ -193,9 +193,15 @@ def _is_stack(item: object) -> bool:
 
 def _open_zarr(path: Path, level: int, unfinished: bool) -> Volume:
     try:
-        item = zarr.open(path, mode="r")
-    except (OSError, ValueError, KeyError, TypeError, zarr.errors.BaseZarrError) as error:
-        raise UserError(f"{path} cannot be opened as Zarr ({str(error).splitlines()[0]})") from error
+        return _describe_zarr(path, zarr.open(path, mode="r"), level, unfinished)
+    except UserError:
+        raise
+    except (*DAMAGE, zarr.errors.BaseZarrError) as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise UserError(f"{path} cannot be read as Zarr or OME-Zarr ({reason}); its metadata are damaged") from error
+
+
+def _describe_zarr(path: Path, item: zarr.Array | zarr.Group, level: int, unfinished: bool) -> Volume:
     if isinstance(item, zarr.Array):
         return Volume(path, "zarr", _zarr_source(path, "", item))
     attributes = dict(item.attrs)
@@ -203,21 +209,13 @@ def _open_zarr(path: Path, level: int, unfinished: bool) -> Volume:
     scales = ome.get("multiscales") if isinstance(ome, dict) else None
     if not scales:
         names = sorted(name for name, _ in item.arrays())
-        raise UserError(
-            f"{path} is a Zarr group without OME metadata (arrays {names}); open one of its arrays"
-        )
+        raise UserError(f"{path} is a Zarr group without OME metadata (arrays {names}); open one of its arrays")
     own: Any = attributes.get("dtomo", {})
     complete = bool(own.get("complete", True))
     if not complete and not unfinished:
         raise UserError(f"{path} is unfinished; finish it with --resume, then open it")
-    try:
-        return _from_multiscale(
-            path, item, scales[0], level, {k: v for k, v in own.items() if k != "complete"}, complete
-        )
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} has OME metadata that are not valid ({type(error).__name__}: {error})"
-        ) from error
+    noted = {name: value for name, value in own.items() if name != "complete"}
+    return _from_multiscale(path, item, scales[0], level, noted, complete)
 
 
 def _from_multiscale(
@@ -261,13 +259,6 @@ def _from_multiscale(
 
 def _zarr_source(path: Path, name: str, array: zarr.Array) -> ZarrSource:
     shape = (1, *array.shape) if array.ndim == 2 else array.shape
-    if (
-        len(shape) < 3
-        or any(size != 1 for size in shape[:-3])
-        or 0 in shape
-        or array.dtype.kind not in "uifc"
-    ):
-        raise UserError(
-            f"{path / name} holds {array.dtype} of shape {array.shape}; a volume has three axes (z, y, x)"
-        )
+    if len(shape) < 3 or any(size != 1 for size in shape[:-3]) or 0 in shape or array.dtype.kind not in "uifc":
+        raise UserError(f"{path / name} holds {array.dtype} of shape {array.shape}; a volume has three axes (z, y, x)")
     return ZarrSource(path, name, shape[-3:], array.dtype.newbyteorder("="))

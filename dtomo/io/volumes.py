@@ -74,9 +74,7 @@ def volume_format(path: str | os.PathLike[str]) -> str:
     """ "zarr", "mrc" or "tiff" by the suffix; UserError for any other."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
-        raise UserError(
-            f"{path}: the output's suffix {suffix or '(none)'!r} is not known; use .zarr, .mrc or .tif"
-        )
+        raise UserError(f"{path}: the output's suffix {suffix or '(none)'!r} is not known; use .zarr, .mrc or .tif")
     return _FORMATS[suffix]
 
 
@@ -144,8 +142,7 @@ def create_volume(
     size = tuple(int(n) for n in shape)
     if len(size) != 3 or min(size) < 1 or slab < 1:
         raise UserError(
-            f"{path}: a volume needs a shape (z, y, x) of positive sizes and slabs of at least 1, "
-            f"not {shape}, {slab}"
+            f"{path}: a volume needs a shape (z, y, x) of positive sizes and slabs of at least 1, not {shape}, {slab}"
         )
     dtype = np.dtype(dtype).newbyteorder("=")
     spacing = _spacing(path, voxel_size_um)
@@ -190,9 +187,7 @@ def create_volume(
         writer = SectionFileWriter.create(
             target, size, dtype, format=kind, slab=slab, voxel_size_um=spacing, origin_um=origin_um
         )
-        progress.save_settings(
-            {**settings, "writer": {"stored": writer.stored.name, "offset": writer.offset}}
-        )
+        progress.save_settings({**settings, "writer": {"stored": writer.stored.name, "offset": writer.offset}})
     return writer
 
 
@@ -216,9 +211,7 @@ def open_writer(path: str | os.PathLike[str]) -> VolumeWriter:
             target, shape, dtype, settings["slab"], settings["format"], np.dtype(own["stored"]), own["offset"]
         )
     except (KeyError, TypeError) as error:
-        raise UserError(
-            f"the settings beside {path} are not what dtomo wrote; start again with --overwrite"
-        ) from error
+        raise UserError(f"the settings beside {path} are not what dtomo wrote; start again with --overwrite") from error
 
 
 def _spacing(path: str | os.PathLike[str], voxel_size_um: VoxelSize) -> tuple[float, float, float] | None:
@@ -266,9 +259,7 @@ def store_volume(array: da.Array | NDArray[Any], path: str | os.PathLike[str], *
         regular = array.rechunk({0: writer.slab, 1: -1, 2: -1})
         starts = np.cumsum([0, *regular.chunks[0][:-1]])
         blocks = regular.to_delayed().reshape(-1)
-        dask.compute(
-            *(dask.delayed(writer.write_slab)(int(start), block) for start, block in zip(starts, blocks))
-        )
+        dask.compute(*(dask.delayed(writer.write_slab)(int(start), block) for start, block in zip(starts, blocks)))
     else:
         for start in range(0, array.shape[0], writer.slab):
             writer.write_slab(start, np.asarray(array[start : start + writer.slab]))

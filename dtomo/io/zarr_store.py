@@ -10,8 +10,9 @@ and the group attributes ``pixel_size`` (µm), ``energy`` (keV), ``sample_detect
 ``source_sample_distance`` (mm), ``center`` (column), ``normalized`` (true or false), each optional.
 """
 
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from zarr.codecs import BloscCodec
 
 from dtomo.errors import UserError
 from dtomo.io.angles import AngleTable, angle_unit
+from dtomo.io.damage import DAMAGE
 from dtomo.io.output import check_output, clear, progress_folder, writing
 from dtomo.io.progress import Progress
 from dtomo.io.reading import Reading
@@ -45,14 +47,14 @@ def read_zarr_scan(path: Path) -> Reading:
     """
     if progress_folder(path).is_dir():
         raise UserError(f"{path} is unfinished: its writing was interrupted; write it again")
-    group = _open_group(path)
+    with _opened_group(path) as group:
+        return _read(path, group)
+
+
+def _read(path: Path, group: zarr.Group) -> Reading:
     names = sorted(name for name, _ in group.arrays())
     if "projections" not in names:
-        kind = (
-            "an OME-Zarr volume"
-            if "ome" in group.attrs or "multiscales" in group.attrs
-            else f"arrays {names}"
-        )
+        kind = "an OME-Zarr volume" if "ome" in group.attrs or "multiscales" in group.attrs else f"arrays {names}"
         raise UserError(f"{path} has no array 'projections' but {kind}, so it is not a scan")
     reading = Reading(path, "zarr", _source(path, group, "projections"), inputs=[path])
     reading.found["projections"] = f"{path}/projections"
@@ -64,9 +66,7 @@ def read_zarr_scan(path: Path) -> Reading:
         where = f"{path}/angles"
         data = group["angles"]
         if data.ndim != 1 or data.dtype.kind not in "uif":
-            raise UserError(
-                f"{where} holds {data.dtype} of shape {data.shape}, expected one angle per projection"
-            )
+            raise UserError(f"{where} holds {data.dtype} of shape {data.shape}, expected one angle per projection")
         unit = data.attrs.get("units", data.attrs.get("unit"))
         reading.angles = AngleTable(np.asarray(data[:], np.float64), angle_unit(_text(unit), where), where)
         reading.found["angles"] = where
@@ -83,17 +83,21 @@ def read_zarr_scan(path: Path) -> Reading:
 
 def stated_normalized(path: Path) -> bool:
     """Whether the store says that its projections are transmissions."""
-    return _open_group(path).attrs.get("normalized") is True
+    with _opened_group(path) as group:
+        return group.attrs.get("normalized") is True
 
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _open_group(path: Path) -> zarr.Group:
+@contextlib.contextmanager
+def _opened_group(path: Path) -> Iterator[zarr.Group]:
     try:
-        return zarr.open_group(path, mode="r")
-    except (OSError, ValueError, KeyError, TypeError, zarr.errors.BaseZarrError) as error:
+        yield zarr.open_group(path, mode="r")
+    except UserError:
+        raise
+    except (*DAMAGE, zarr.errors.BaseZarrError) as error:
         reason = str(error).split("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be opened as a Zarr group ({reason})") from error
 

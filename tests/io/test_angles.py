@@ -29,9 +29,7 @@ def test_text_files(text, values, unit, tmp_path):
     assert table.unit == unit
 
 
-@pytest.mark.parametrize(
-    "text", ["0 1\n2 3\n", "0\nfoo\n", "", "# only this\n", "0\n1,2\n", "frame angle\n0 1\n1 2\n"]
-)
+@pytest.mark.parametrize("text", ["0 1\n2 3\n", "0\nfoo\n", "", "# only this\n", "0\n1,2\n", "frame angle\n0 1\n1 2\n"])
 def test_text_files_that_are_no_lists_of_angles(text, tmp_path):
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(UserError, match=r"a\.txt"):

@@ -374,9 +374,7 @@ def test_an_interrupted_zarr_scan_is_refused(tmp_path):
 def test_a_full_disk_while_writing_a_scan(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], capture_output=True
-    ).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], capture_output=True).returncode:
         pytest.skip("needs the right to mount a small file system")
     try:
         frames = np.random.default_rng(0).integers(0, 60000, (20, 200, 200)).astype(np.uint16)

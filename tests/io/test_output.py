@@ -35,10 +35,7 @@ def scan(tmp_path):
 
 def test_a_new_output_is_let_pass_and_nothing_made(tmp_path, scan):
     before = _tree(tmp_path)
-    assert (
-        check_output(tmp_path / "out.zarr", inputs=[scan], bytes_needed=1000)
-        == tmp_path.resolve() / "out.zarr"
-    )
+    assert check_output(tmp_path / "out.zarr", inputs=[scan], bytes_needed=1000) == tmp_path.resolve() / "out.zarr"
     assert _tree(tmp_path) == before
 
 
@@ -57,9 +54,7 @@ def test_output_that_holds_the_input_or_lies_in_it(tmp_path, scan):
     _refused("holds the input", tmp_path, scan.parent / ".." / "raw", inputs=[scan], overwrite=True)
     _refused("lies inside the input", tmp_path, scan.parent / "out.tif", inputs=[scan.parent])
     create_volume(tmp_path / "in.zarr", (2, 2, 2))
-    _refused(
-        "lies inside the input", tmp_path, tmp_path / "in.zarr" / "out.zarr", inputs=[tmp_path / "in.zarr"]
-    )
+    _refused("lies inside the input", tmp_path, tmp_path / "in.zarr" / "out.zarr", inputs=[tmp_path / "in.zarr"])
 
 
 def test_what_dtomo_did_not_write_is_never_overwritten(tmp_path):

@@ -70,9 +70,7 @@ MAKERS = {
     "bigtiff big endian": lambda folder: _tiff_pages(folder, bigtiff=True, byteorder=">"),
     "imagej": lambda folder: _tiff_pages(folder, imagej=True),
     "mrc": _mrc,
-    "selected": lambda folder: SelectedFrames.of(
-        ArraySource(np.repeat(FRAMES, 2, axis=0)), slice(1, None, 2)
-    ),
+    "selected": lambda folder: SelectedFrames.of(ArraySource(np.repeat(FRAMES, 2, axis=0)), slice(1, None, 2)),
 }
 
 
@@ -178,9 +176,7 @@ def test_missing_files_of_a_virtual_dataset_are_refused(tmp_path):
         hdf5_source(file, tmp_path / "main.h5", "/d")
 
 
-@pytest.mark.parametrize(
-    "data", [np.zeros(3), np.zeros((2, 2, 2, 2)), np.zeros((0, 4, 4)), np.array(["a", "b"], "S1")]
-)
+@pytest.mark.parametrize("data", [np.zeros(3), np.zeros((2, 2, 2, 2)), np.zeros((0, 4, 4)), np.array(["a", "b"], "S1")])
 def test_datasets_that_are_no_frames_are_refused(data, tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["d"] = data
@@ -200,3 +196,12 @@ def test_a_2d_dataset_is_one_frame(tmp_path):
 def test_numeric_order():
     names = ["f10.tif", "f9.tif", "a2.tif", "f1.tif", "F2.tif", "12.tif"]
     assert sorted(names, key=numeric_order) == ["12.tif", "F2.tif", "a2.tif", "f1.tif", "f9.tif", "f10.tif"]
+
+
+def test_a_damaged_structure_is_named(tmp_path):
+    path = _hdf5(tmp_path).path
+    content = bytearray(path.read_bytes())
+    content[100:2000] = bytes(1900)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"stack\.h5"), open_hdf5(path) as file:
+        file["a/data"][()]

@@ -280,9 +280,7 @@ def _write_all(writer, volume):
 def small_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True
-    ).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True).returncode:
         pytest.skip("needs the right to mount a small file system")
     yield folder
     subprocess.run(["umount", folder], check=True)
