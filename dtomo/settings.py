@@ -1,6 +1,7 @@
 """Settings of a run: checked once, written beside the output as YAML, and read again to repeat it."""
 
 import math
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +19,9 @@ from pydantic import (
 from dtomo.errors import UserError
 
 ITERATIONS = 20
+ZINGERS = 0.2
+"""Transmission by which a single value must stick out of its neighbours to be replaced; 0: never."""
+
 MOST_FRAMES = 10_000_000
 
 
@@ -31,13 +35,7 @@ def parse_span(value: Any) -> tuple[int | None, int | None] | None:
     """
     if value is None:
         return None
-    parts = (
-        value.split(":")
-        if isinstance(value, str)
-        else list(value)
-        if isinstance(value, (tuple, list))
-        else []
-    )
+    parts = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, (tuple, list)) else []
     try:
         first, last = (None if part in ("", None) else int(part) for part in parts)
     except (ValueError, TypeError) as error:
@@ -51,9 +49,7 @@ def _span_text(value: tuple[int | None, int | None] | None) -> str | None:
     return None if value is None else ":".join("" if part is None else str(part) for part in value)
 
 
-Span = Annotated[
-    tuple[int | None, int | None] | None, BeforeValidator(parse_span), PlainSerializer(_span_text)
-]
+Span = Annotated[tuple[int | None, int | None] | None, BeforeValidator(parse_span), PlainSerializer(_span_text)]
 
 
 def parse_frames(value: Any) -> Any:
@@ -95,6 +91,18 @@ def _center(value: Any) -> Any:
     return "auto" if isinstance(value, str) else _finite(value)
 
 
+def _absolute(path: Any) -> str | None:
+    return None if path is None else os.path.abspath(path)
+
+
+Frames = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(parse_frames)]
+AbsolutePath = Annotated[Path, PlainSerializer(_absolute)]
+FilePart = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value),
+    PlainSerializer(_absolute),
+]
+"""A file, perhaps with what is meant in it: ``angles.txt[10:101]``, ``flats.h5:/exchange/data_white``."""
 Positive = Annotated[float, BeforeValidator(_finite), Field(gt=0)]
 
 
@@ -112,8 +120,8 @@ class ReconSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scan: Path
-    output: Path
+    scan: AbsolutePath
+    output: AbsolutePath
     algorithm: Literal["fbp", "sirt", "cgls"] = "fbp"
     iterations: Annotated[int, Field(ge=1)] = ITERATIONS
     filter: str = "ramp"
@@ -124,15 +132,20 @@ class ReconSettings(BaseModel):
     rows: Span = None
     columns: Span = None
     bin: Annotated[int, Field(ge=1)] = 1
-    angles: Path | None = None
-    angle_unit: Literal["degree", "radian"] | None = None
-    flats: Path | None = None
-    darks: Path | None = None
-    exclude_frames: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(parse_frames)] = ()
+    dataset: str | None = None
+    angles: FilePart | None = None
+    angle_unit: Literal["degrees", "radians"] | None = None
+    flats: FilePart | None = None
+    darks: FilePart | None = None
+    normalized: bool | None = None
+    exclude_frames: Frames = ()
+    skip_flats: Frames = ()
+    skip_darks: Frames = ()
     pixel_size: Positive | None = None
     energy: Positive | None = None
     distance: Positive | None = None
     delta_beta: Positive | None = None
+    zingers: Annotated[float, BeforeValidator(_finite), Field(ge=0)] = ZINGERS
     stripes: Literal["combined", "none"] = "combined"
     fold: Literal["auto", "yes", "no"] = "auto"
     cluster: str = "local"
@@ -162,7 +175,7 @@ class ReconSettings(BaseModel):
         return cls(**{**read_settings(path), **{k: v for k, v in changes.items() if v is not None}})
 
     def plain(self) -> dict[str, Any]:
-        """As numbers, texts and lists, for YAML, JSON and attributes."""
+        """As numbers, texts and lists, for YAML, JSON and attributes; paths are made absolute."""
         return self.model_dump(mode="json")
 
     def that_decide_the_result(self) -> dict[str, Any]:
@@ -196,9 +209,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _sentence(error: ValidationError) -> str:
     """The first complaint of pydantic, in words of the command line."""
     first = error.errors(include_url=False)[0]
-    names = [
-        str(part) for part in first["loc"] if isinstance(part, str) and part in ReconSettings.model_fields
-    ]
+    names = [str(part) for part in first["loc"] if isinstance(part, str) and part in ReconSettings.model_fields]
     where = "--" + names[0].replace("_", "-") if names else "the settings"
     if first["type"] == "extra_forbidden":
         known = ", ".join(ReconSettings.model_fields)

@@ -16,6 +16,9 @@ def _settings(**changes: Any) -> ReconSettings:
 
 def test_round_trip_through_yaml(tmp_path: Path) -> None:
     before = _settings(
+        scan=tmp_path / "scan.h5",
+        output=tmp_path / "out.zarr",
+        angles=f"{tmp_path}/angles.txt[10:20]",
         algorithm="sirt",
         iterations=7,
         center="12.5",
@@ -30,6 +33,12 @@ def test_round_trip_through_yaml(tmp_path: Path) -> None:
     assert before.exclude_frames == (3, 7, 8)
     assert before.rows == (3, 9)
     assert before.columns == (None, 40)
+
+
+def test_paths_are_written_so_that_they_hold_from_another_folder() -> None:
+    plain = _settings(flats="flats.h5:/exchange/data_white").plain()
+    assert plain["scan"] == str(Path.cwd() / "scan.h5")
+    assert plain["flats"] == str(Path.cwd() / "flats.h5:/exchange/data_white")
 
 
 def test_command_line_wins_over_the_file(tmp_path: Path) -> None:

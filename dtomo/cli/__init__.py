@@ -1,0 +1,26 @@
+"""The command line: `main` is the entry point, one module per command."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 done; 2 bad input or refused, nothing touched; 3 stopped part-way, resumable; 130 interrupted.
+    ``--debug`` anywhere shows tracebacks and the log of the cluster.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--debug" in words:
+        words.remove("--debug")
+        os.environ["DTOMO_DEBUG"] = "1"
+    from dtomo.cli.commands import app
+
+    try:
+        app(args=words, prog_name="dtomo")
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else int(left.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    return 0

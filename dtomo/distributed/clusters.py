@@ -36,7 +36,8 @@ _THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
 )
 _CONFIGURATION = {
-    "distributed.scheduler.allowed-failures": TRIES - 1,
+    # `queue.run_tasks` tries again itself, on a worker that has nothing else to do
+    "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.worker-saturation": 1.0,
     # a compilation or a long kernel may hold a worker's event loop for minutes: that is not death
     "distributed.scheduler.worker-ttl": None,
@@ -172,8 +173,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     unknown = sorted(str(key) for key in read if key not in _YAML_KEYS)
     if unknown:
         raise UserError(
-            f"the cluster file {path} has unknown keys {', '.join(unknown)}; "
-            f"known are {', '.join(_YAML_KEYS)}"
+            f"the cluster file {path} has unknown keys {', '.join(unknown)}; known are {', '.join(_YAML_KEYS)}"
         )
     if "address" in read:
         read["cluster"] = read.pop("address")
@@ -223,9 +223,7 @@ def _local(wanted: Resources) -> Iterator["Client"]:
         f"distributed.nanny.pre-spawn-environ.{name}": int(value) for name, value in environment.items()
     }
     with contextlib.ExitStack() as stack:
-        scratch = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="dtomo-", ignore_cleanup_errors=True)
-        )
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="dtomo-", ignore_cleanup_errors=True))
         stack.enter_context(dask.config.set(configuration))
         stack.enter_context(_quiet_logs())
         with warnings.catch_warnings():
@@ -272,9 +270,7 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
         try:
             client = stack.enter_context(Client(wanted.address, timeout=WAIT_FOR_WORKERS))
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"no scheduler answers at {wanted.address}; check the address and that it runs"
-            ) from error
+            raise UserError(f"no scheduler answers at {wanted.address}; check the address and that it runs") from error
         try:
             client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS)
         except TimeoutError as error:

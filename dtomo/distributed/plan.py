@@ -97,8 +97,6 @@ def refuse_if_too_big(plan: Plan, smaller: Plan | None) -> None:
         return
     need = f"a worker needs {size(plan.worker_memory)} but is limited to {size(plan.resources.memory)}"
     if smaller is not None:
-        raise UserError(
-            f"{need}; --slab {max(len(slab) for slab in smaller.slabs)} would fit, or give more --memory"
-        )
+        raise UserError(f"{need}; --slab {max(len(slab) for slab in smaller.slabs)} would fit, or give more --memory")
     enough = size(1.05 * plan.worker_memory).replace(" ", "")
     raise UserError(f"{need} and no smaller slab fits; give --memory {enough} or more, or --bin 2")

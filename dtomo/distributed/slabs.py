@@ -70,7 +70,5 @@ def cut(rows: int, height: int) -> list[Slab]:
         A height or a number of rows that is not positive.
     """
     if rows < 1 or height < 1:
-        raise UserError(
-            f"a slab needs at least one of the scan's rows; got {rows} rows and slabs of {height}"
-        )
+        raise UserError(f"a slab needs at least one of the scan's rows; got {rows} rows and slabs of {height}")
     return [Slab(i, first, min(first + height, rows)) for i, first in enumerate(range(0, rows, height))]

@@ -31,9 +31,7 @@ def test_threads_are_the_cores_of_a_worker() -> None:
     assert resources(workers=10 * cores).threads == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("4GB", 4_000_000_000), ("1.5 GiB", 1_610_612_736), (1000, 1000)]
-)
+@pytest.mark.parametrize(("text", "count"), [("4GB", 4_000_000_000), ("1.5 GiB", 1_610_612_736), (1000, 1000)])
 def test_memory_sizes(text: str | int, count: int) -> None:
     assert parse_memory(text) == count
 

@@ -25,7 +25,7 @@ def _product(factor: int, item: int) -> tuple[int, int]:
 
 def test_every_item_is_done_once(client: Any) -> None:
     results: dict[int, tuple[int, int]] = {}
-    run_tasks(client, _product, 3, range(20), results.__setitem__, in_flight=2)
+    run_tasks(client, _product, 3, range(20), results.__setitem__)
     assert {item: value for item, (value, _) in results.items()} == {item: 3 * item for item in range(20)}
 
 
@@ -37,7 +37,7 @@ def _raise_at_two(folder: str, item: int) -> None:
 
 def test_a_task_that_raises_is_named_and_the_rest_is_not_started(client: Any, tmp_path: Path) -> None:
     with pytest.raises(TaskFailed) as caught:
-        run_tasks(client, _raise_at_two, str(tmp_path), range(50), lambda *_: None, in_flight=2)
+        run_tasks(client, _raise_at_two, str(tmp_path), range(50), lambda *_: None)
     assert caught.value.item == 2
     assert not caught.value.killed
     assert isinstance(caught.value.cause, OSError)
@@ -62,7 +62,6 @@ def test_a_killed_worker_costs_one_task(client: Any, tmp_path: Path) -> None:
         str(tmp_path),
         range(12),
         lambda _, value: results.append(value),
-        in_flight=2,
     )
     assert sorted(results) == list(range(12))
     assert (tmp_path / "died-5").exists()
@@ -76,11 +75,9 @@ def _die_always(folder: str, item: int) -> int:
     return item
 
 
-def test_a_task_that_kills_every_worker_is_given_up_after_the_stated_tries(
-    client: Any, tmp_path: Path
-) -> None:
+def test_a_task_that_kills_every_worker_is_given_up_after_the_stated_tries(client: Any, tmp_path: Path) -> None:
     with pytest.raises(TaskFailed) as caught:
-        run_tasks(client, _die_always, str(tmp_path), range(200), lambda *_: None, in_flight=2)
+        run_tasks(client, _die_always, str(tmp_path), range(200), lambda *_: None)
     assert caught.value.killed
     assert caught.value.item == 1
     assert len(list(tmp_path.iterdir())) == TRIES
@@ -97,7 +94,7 @@ def _slow(folder: str, item: int) -> None:
 
 def test_interruption_starts_nothing_more(client: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_tasks(client, _slow, str(tmp_path), range(100), _interrupt, in_flight=2)
+        run_tasks(client, _slow, str(tmp_path), range(100), _interrupt)
     time.sleep(0.3)
     assert len(list(tmp_path.iterdir())) <= 4
 
@@ -108,5 +105,5 @@ def _size(shared: bytes, item: int) -> int:
 
 def test_shared_value_of_40_megabytes_travels(client: Any) -> None:
     results: list[int] = []
-    run_tasks(client, _size, bytes(40_000_000), range(3), lambda _, value: results.append(value), in_flight=2)
+    run_tasks(client, _size, bytes(40_000_000), range(3), lambda _, value: results.append(value))
     assert sorted(results) == [40_000_000, 40_000_001, 40_000_002]

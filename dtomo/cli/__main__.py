@@ -1,0 +1,8 @@
+"""``python -m dtomo.cli``."""
+
+import sys
+
+from dtomo.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

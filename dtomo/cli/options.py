@@ -1,0 +1,56 @@
+"""Options that several commands share; one that is not given is None, and the settings' default holds."""
+
+from typing import Annotated
+
+import typer
+
+_SCAN = "The scan"
+_RUN = "Where it runs"
+
+Dataset = Annotated[
+    str | None,
+    typer.Option(help="Dataset of the projections, where an HDF5 file leaves it open.", rich_help_panel=_SCAN),
+]
+Angles = Annotated[
+    str | None,
+    typer.Option(help="File of angles, one per projection, or a part of it: FILE[10:101].", rich_help_panel=_SCAN),
+]
+AngleUnit = Annotated[
+    str | None,
+    typer.Option(help="Unit of the angles: degrees or radians; default: what the file says.", rich_help_panel=_SCAN),
+]
+Flats = Annotated[str | None, typer.Option(help="Flats: file, folder or FILE.h5:/dataset.", rich_help_panel=_SCAN)]
+Darks = Annotated[str | None, typer.Option(help="Darks: file, folder or FILE.h5:/dataset.", rich_help_panel=_SCAN)]
+Normalized = Annotated[
+    bool | None,
+    typer.Option(
+        "--normalized/--raw",
+        help="Projections are transmissions already.",
+        rich_help_panel=_SCAN,
+        show_default=False,
+    ),
+]
+SkipFlats = Annotated[str | None, typer.Option(help="Flats to leave out, counted from 0.", rich_help_panel=_SCAN)]
+SkipDarks = Annotated[str | None, typer.Option(help="Darks to leave out, counted from 0.", rich_help_panel=_SCAN)]
+ExcludeFrames = Annotated[
+    str | None,
+    typer.Option(help="Projections to leave out, counted from 0, such as 3,17,40:44.", rich_help_panel=_SCAN),
+]
+Rows = Annotated[
+    str | None, typer.Option(help="Detector rows A:B (from A up to but not with B).", rich_help_panel=_SCAN)
+]
+Columns = Annotated[str | None, typer.Option(help="Detector columns A:B.", rich_help_panel=_SCAN)]
+Bin = Annotated[int | None, typer.Option(help="Average B × B pixels.", rich_help_panel=_SCAN)]
+PixelSize = Annotated[float | None, typer.Option(help="Detector pixel in µm.", rich_help_panel=_SCAN)]
+Energy = Annotated[float | None, typer.Option(help="Photon energy in keV.", rich_help_panel=_SCAN)]
+Distance = Annotated[float | None, typer.Option(help="Sample to detector in mm.", rich_help_panel=_SCAN)]
+Stripes = Annotated[str | None, typer.Option(help="Stripe (ring) removal: combined (default) or none.")]
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(help="local (default), a scheduler's address, or a YAML file.", rich_help_panel=_RUN),
+]
+Workers = Annotated[int | None, typer.Option(help="Processes; default: as the cores allow.", rich_help_panel=_RUN)]
+Memory = Annotated[str | None, typer.Option(help="Limit of each worker, such as 4GB.", rich_help_panel=_RUN)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output that exists.", rich_help_panel=_RUN)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=_RUN)]

@@ -1,0 +1,99 @@
+"""``dtomo recon``: from a raw scan to a volume."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dtomo.cli import options
+from dtomo.errors import UserError
+
+_RESULT = "The reconstruction"
+
+
+def recon(
+    scan: Annotated[
+        Path | None, typer.Argument(help="Raw scan: HDF5, NeXus, TIFF folder, Zarr.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUT", help="Volume: .zarr (OME-Zarr), .mrc, .tif.", show_default=False),
+    ] = None,
+    algorithm: Annotated[str | None, typer.Option(help="fbp (default), sirt or cgls.", rich_help_panel=_RESULT)] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="For sirt and cgls; default 20.", rich_help_panel=_RESULT)
+    ] = None,
+    filter: Annotated[
+        str | None,
+        typer.Option(help="For fbp: ramp (default), shepp-logan, cosine, hamming, hann …", rich_help_panel=_RESULT),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="For fbp: auto (default), backprojection or nufft.", rich_help_panel=_RESULT),
+    ] = None,
+    padding: Annotated[
+        str | None,
+        typer.Option(help="For fbp: edge (default) for wide objects, or zero.", rich_help_panel=_RESULT),
+    ] = None,
+    nonnegative: Annotated[
+        bool | None,
+        typer.Option("--nonnegative/--signed", help="Clip values below zero.", rich_help_panel=_RESULT),
+    ] = None,
+    center: Annotated[
+        str | None,
+        typer.Option(help="Column of the rotation axis, or auto (default).", rich_help_panel=_RESULT),
+    ] = None,
+    fold: Annotated[
+        str | None,
+        typer.Option(help="360-degree scan with an offset axis: auto (default), yes, no.", rich_help_panel=_RESULT),
+    ] = None,
+    delta_beta: Annotated[
+        float | None, typer.Option(help="Phase retrieval (Paganin) with this δ/β.", rich_help_panel=_RESULT)
+    ] = None,
+    stripes: options.Stripes = None,
+    rows: options.Rows = None,
+    columns: options.Columns = None,
+    bin: options.Bin = None,
+    dataset: options.Dataset = None,
+    angles: options.Angles = None,
+    angle_unit: options.AngleUnit = None,
+    flats: options.Flats = None,
+    darks: options.Darks = None,
+    normalized: options.Normalized = None,
+    skip_flats: options.SkipFlats = None,
+    skip_darks: options.SkipDarks = None,
+    exclude_frames: options.ExcludeFrames = None,
+    pixel_size: options.PixelSize = None,
+    energy: options.Energy = None,
+    distance: options.Distance = None,
+    cluster: options.Cluster = None,
+    workers: options.Workers = None,
+    memory: options.Memory = None,
+    slab: Annotated[int | None, typer.Option(help="Slices per task.", rich_help_panel="Where it runs")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Settings from a run.yaml; options given here win.", rich_help_panel="Where it runs"),
+    ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Print memory, bytes, tasks and time; then stop.", rich_help_panel="Where it runs"),
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Finish output that was interrupted.", rich_help_panel="Where it runs"),
+    ] = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Reconstruct SCAN into OUT, slab by slab from disk to disk."""
+    given: dict[str, Any] = dict(locals())
+    for name in ("config", "plan", "resume", "overwrite", "quiet"):
+        del given[name]
+    from dtomo.recon import run
+    from dtomo.settings import ReconSettings
+
+    given = {name: value for name, value in given.items() if value is not None}
+    if config is None and not {"scan", "output"} <= given.keys():
+        raise UserError("dtomo recon takes SCAN and OUT, or --config with both; see dtomo recon --help")
+    settings = ReconSettings.read(config, **given) if config else ReconSettings(**given)
+    run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)

@@ -1,0 +1,132 @@
+"""Reconstruction of arrays: NumPy in, NumPy out; Dask in, Dask out with one task per slab."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.arrays import single_precision
+from dtomo.distributed.slabs import SLAB
+from dtomo.errors import UserError
+from dtomo.geometry import ParallelBeam
+
+if TYPE_CHECKING:
+    import dask.array
+
+Array: TypeAlias = "NDArray[Any] | dask.array.Array"
+
+
+def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
+    """Filtered back projection of line integrals.
+
+    Parameters
+    ----------
+    projections
+        (angle, row, column), attenuation (the negative logarithm), NumPy or Dask. Other dtypes than float32
+        and complex64 are brought to these.
+    geometry
+        The beam; every row is reconstructed alike.
+    **options
+        `filter`, `method`, `padding` of `dtomo.algorithms.fbp`.
+
+    Returns
+    -------
+    array
+        (z, y, x), attenuation per pixel, float32 or complex64; a Dask array (one block per slab of rows) if a
+        Dask array was given.
+
+    Raises
+    ------
+    UserError
+        Shapes that do not fit the geometry, or an unknown option.
+    """
+    return _reconstruct(_fbp, projections, geometry, options)
+
+
+def sirt(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
+    """Simultaneous iterative reconstruction (SIRT); arguments as for `fbp`.
+
+    `options` are those of `dtomo.algorithms.sirt`, which also returns the history of residuals.
+    """
+    return _reconstruct(_sirt, projections, geometry, {"iterations": iterations, **options})
+
+
+def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
+    """Least squares by conjugate gradients (CGLS); arguments as for `fbp`.
+
+    `options` are those of `dtomo.algorithms.cgls`, which also returns the history of residuals. In a Dask
+    array each block is a problem of its own.
+    """
+    return _reconstruct(_cgls, projections, geometry, {"iterations": iterations, **options})
+
+
+def _reconstruct(
+    solve: Callable[..., NDArray[Any]], projections: Array, geometry: ParallelBeam, options: dict[str, Any]
+) -> Array:
+    expected = (len(geometry.angles), geometry.columns)
+    if projections.ndim != 3 or (projections.shape[0], projections.shape[2]) != expected:
+        raise UserError(
+            f"projections of shape {projections.shape} do not fit a geometry of {expected[0]} angles and "
+            f"{expected[1]} columns; the order is (angle, row, column)"
+        )
+    if projections.shape[1] == 0:
+        raise UserError("the projections have no rows")
+    if isinstance(projections, np.ndarray):
+        return solve(single_precision(projections), geometry, **options)
+    return _lazily(solve, projections, geometry, options)
+
+
+def _lazily(
+    solve: Callable[..., NDArray[Any]], projections: Any, geometry: ParallelBeam, options: dict[str, Any]
+) -> Any:
+    """One task per block of rows; the geometry is one node of the graph, so that it travels once."""
+    import dask
+    import dask.array as da
+
+    rows_only = projections.numblocks[0] == projections.numblocks[2] == 1
+    whole = projections.rechunk({0: -1, 1: projections.chunks[1] if rows_only else SLAB, 2: -1})
+    dtype = np.complex64 if np.issubdtype(projections.dtype, np.complexfloating) else np.float32
+    shared = dask.delayed((geometry, options), name=f"geometry-{dask.base.tokenize(geometry.key, options)}", pure=True)
+    return da.blockwise(
+        _block,
+        "zyx",
+        whole,
+        "azc",
+        new_axes={"y": geometry.height, "x": geometry.width},
+        concatenate=True,
+        dtype=dtype,
+        meta=np.empty((0, 0, 0), dtype),
+        token=solve.__name__.strip("_"),
+        solve=solve,
+        shared=shared,
+    )
+
+
+def _block(block: NDArray[Any], solve: Callable[..., NDArray[Any]], shared: tuple[Any, dict[str, Any]]) -> NDArray[Any]:
+    geometry, options = shared
+    return solve(single_precision(block), geometry, **options)
+
+
+def _fbp(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
+    from dtomo import algorithms
+
+    return algorithms.fbp(projections, geometry, **options)
+
+
+def _sirt(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
+    from dtomo import algorithms
+
+    return algorithms.sirt(_projector(projections, geometry), projections, **options).solution
+
+
+def _cgls(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
+    from dtomo import algorithms
+
+    return algorithms.cgls(_projector(projections, geometry), projections, **options).solution
+
+
+def _projector(projections: NDArray[Any], geometry: ParallelBeam) -> Any:
+    from dtomo.operators import ParallelProjector
+
+    return ParallelProjector(geometry, projections.shape[1], projections.dtype)

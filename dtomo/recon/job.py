@@ -1,0 +1,277 @@
+"""A whole run: from a raw scan on disk to a volume on disk, slab by slab on a cluster."""
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dtomo import io
+from dtomo.distributed import clusters, queue
+from dtomo.distributed.plan import Plan, refuse_if_too_big, size
+from dtomo.distributed.progress import Counter, duration
+from dtomo.distributed.slabs import Slab
+from dtomo.errors import DtomoError, StoppedError
+from dtomo.geometry import ParallelBeam
+from dtomo.io.output import progress_folder
+from dtomo.recon import cost, record
+from dtomo.recon.scans import Axis, find_axis, geometry_of, given_axis, is_folded, open_scan, scale_of
+from dtomo.recon.slab import Job, SlabSummary, reconstruct_slab
+from dtomo.settings import ReconSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class Interrupted(StoppedError):
+    """The user pressed Ctrl-C; the output can be resumed."""
+
+    exit_code = 130
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What came of a run.
+
+    Attributes
+    ----------
+    output
+        The volume.
+    plan
+        What it was said to take.
+    axis
+        Where the axis of rotation is.
+    summary
+        What is in the JSON summary beside the output; empty if only planned.
+    """
+
+    output: Path
+    plan: Plan
+    axis: Axis
+    summary: dict[str, Any]
+
+
+def run(
+    settings: ReconSettings,
+    *,
+    plan_only: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Reconstruct a scan into a volume.
+
+    All input is checked before anything is touched. The output is marked unfinished until it is complete.
+
+    Parameters
+    ----------
+    settings
+        What to do.
+    plan_only
+        Print memory per worker, bytes, tasks and time, and stop.
+    resume
+        Finish output that was interrupted, with the same bits as without the interruption.
+    overwrite
+        Replace output that exists.
+    quiet
+        Print only errors.
+
+    Raises
+    ------
+    UserError
+        Bad input or a refused request; nothing was touched.
+    StoppedError
+        Stopped part-way (a full disk, a slab that kills its workers, Ctrl-C); the output can be resumed.
+    """
+    started = time.monotonic()
+    say = _silent if quiet else _say
+    scan = open_scan(settings)
+    for warning in scan.warnings:
+        say(f"note: {warning}")
+    wanted = clusters.resources(
+        settings.cluster, workers=settings.workers, threads=settings.threads, memory=settings.memory
+    )
+    inputs = record.describe_inputs(scan.inputs)
+    if not plan_only:
+        io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
+    found = _found_before(settings, inputs) if resume else None
+    axis = _axis(scan, settings, found)
+    say(f"axis of rotation: column {axis.detector_column:.2f}, {axis.how}")
+    folded = is_folded(scan, axis.column, settings)
+    geometry = geometry_of(scan, axis.column, folded)
+    with contextlib.ExitStack() as stack:
+        client = None
+        if wanted.address is not None:
+            client = stack.enter_context(clusters.connect(wanted, say=say))
+            wanted = clusters.measured(client, wanted)
+        plan = _plan(scan, settings, geometry, wanted, found)
+        if plan_only:
+            print("\n".join(plan.lines()))
+            return Run(settings.output, plan, axis, {})
+        scale, unit = scale_of(scan)
+        begun = found or {
+            "center": axis.detector_column,
+            "how": axis.how,
+            "unit": unit,
+            "slab": len(plan.slabs[0]),
+        }
+        with _resumable(settings.output):
+            writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
+            fold_about = axis.column if folded else None
+            job = Job(scan, settings, fold_about, geometry, scale, plan.block, wanted.threads, writer.path)
+            if client is None:
+                client = stack.enter_context(clusters.connect(wanted, say=say))
+            summaries = _reconstruct(client, job, plan, writer, quiet)
+            writer.finish()
+    summary = _summary(plan, begun, summaries, time.monotonic() - started)
+    written = record.write_summary(settings.output, summary)
+    shape = " × ".join(map(str, writer.shape))
+    say(f"{settings.output}: {shape} (z, y, x), {unit}, in {duration(summary['seconds'])}")
+    say(f"settings in {record.run_file(settings.output)}, summary in {written}")
+    return Run(settings.output, plan, axis, summary)
+
+
+@contextlib.contextmanager
+def _resumable(output: Path) -> Iterator[None]:
+    """Ctrl-C leaves the output marked unfinished, and the user is told how to finish it."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(
+            f"interrupted; what is done is kept in {output}: the same command with --resume finishes it"
+        ) from error
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+def _found_before(settings: ReconSettings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """What an interrupted run had worked out; None if there is none to be resumed."""
+    if not progress_folder(settings.output).exists():
+        return None
+    return record.check_resume(settings.output, settings, inputs)
+
+
+def _axis(scan: io.Scan, settings: ReconSettings, found: dict[str, Any] | None) -> Axis:
+    if found is not None:
+        return Axis.on_detector(float(found["center"]), settings, str(found["how"]))
+    return given_axis(scan, settings) or find_axis(scan, settings)
+
+
+def _plan(
+    scan: io.Scan,
+    settings: ReconSettings,
+    geometry: ParallelBeam,
+    wanted: clusters.Resources,
+    found: dict[str, Any] | None,
+) -> Plan:
+    """The plan, refused if it does not fit; a resumed run keeps its slabs."""
+    height = None if found is None else int(found["slab"])
+    plan = cost.make_plan(scan, settings, geometry, wanted, height)
+    if not plan.fits:
+        free = settings.model_copy(update={"slab": None})
+        smaller = None if height else cost.make_plan(scan, free, geometry, wanted)
+        refuse_if_too_big(plan, smaller if smaller is not None and smaller.fits else None)
+    return plan
+
+
+def _create(
+    scan: io.Scan,
+    settings: ReconSettings,
+    geometry: ParallelBeam,
+    begun: dict[str, Any],
+    inputs: list[dict[str, Any]],
+    *,
+    resumed: bool,
+    overwrite: bool,
+) -> io.VolumeWriter:
+    """The output, marked unfinished, with its settings beside it."""
+    pixel = scan.pixel_size
+    first_row = ((settings.rows or (0, None))[0] or 0) + (settings.bin - 1) / 2
+    writer = io.create_volume(
+        settings.output,
+        (scan.shape[1], geometry.height, geometry.width),
+        np.float32,
+        voxel_size_um=pixel,
+        origin_um=(0.0 if pixel is None else first_row * pixel / settings.bin, 0.0, 0.0),
+        attributes={"settings": settings.that_decide_the_result(), **begun},
+        slab=begun["slab"],
+        overwrite=overwrite,
+        resume=resumed,
+        inputs=scan.inputs,
+    )
+    if not resumed:
+        record.write_run(settings.output, settings, inputs, begun)
+    return writer
+
+
+def _reconstruct(client: "Client", job: Job, plan: Plan, writer: io.VolumeWriter, quiet: bool) -> list[SlabSummary]:
+    """Send out the slabs that are not done yet, and wait for them."""
+    done = set(writer.done())
+    waiting = [slab for slab in plan.slabs if (slab.start, slab.stop) not in done]
+    summaries: list[SlabSummary] = []
+    with Counter(len(plan.slabs), "slabs", done=len(plan.slabs) - len(waiting), quiet=quiet) as counter:
+
+        def finished(slab: Slab, summary: SlabSummary) -> None:
+            summaries.append(summary)
+            counter.advance()
+
+        try:
+            queue.run_tasks(client, reconstruct_slab, job, waiting, finished)
+        except queue.TaskFailed as failed:
+            raise _stopped(failed, plan, job) from failed.cause
+    return summaries
+
+
+def _stopped(failed: queue.TaskFailed, plan: Plan, job: Job) -> Exception:
+    """What a slab that failed means for the user; a fault of the program is handed on as it is."""
+    slab = f"{failed.item} (slab {failed.item.index + 1} of {len(plan.slabs)})"
+    go_on = f"what is done is kept in {job.settings.output}: go on with --resume"
+    limit = size(plan.resources.memory)
+    if failed.killed:
+        return StoppedError(
+            f"{slab} killed each of the {clusters.TRIES} workers that tried it, most likely for want of "
+            f"memory (each worker may use {limit}, the plan says {size(plan.worker_memory)}); "
+            f"{go_on} and more --memory"
+        )
+    if isinstance(failed.cause, MemoryError):
+        return StoppedError(f"{slab} found no memory within {limit}; {go_on} and more --memory")
+    if isinstance(failed.cause, StoppedError):
+        return StoppedError(f"{slab}: {failed.cause}")
+    if isinstance(failed.cause, DtomoError | OSError):
+        return StoppedError(f"{slab}: {failed.cause}; {go_on}")
+    return failed.cause if isinstance(failed.cause, Exception) else RuntimeError(str(failed.cause))
+
+
+def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], seconds: float) -> dict[str, Any]:
+    """What happened, for the JSON file; sums over the slabs done in this run."""
+    stages = sorted({stage for slab in slabs for stage in slab.seconds})
+    peaks: dict[str, int] = {}
+    for slab in slabs:
+        peaks[str(slab.worker)] = max(peaks.get(str(slab.worker), 0), slab.peak_memory)
+    return {
+        **begun,
+        "seconds": round(seconds, 3),
+        "seconds_by_stage": {stage: round(sum(s.seconds.get(stage, 0.0) for s in slabs), 3) for stage in stages},
+        "workers": plan.resources.workers,
+        "threads": plan.resources.threads,
+        "peak_memory": peaks,
+        "planned_memory": plan.worker_memory,
+        "planned_seconds": round(sum(plan.seconds.values()), 1),
+        "bytes_read": plan.bytes_read,
+        "bytes_written": plan.bytes_written,
+        "dead_pixels": sum(slab.dead_pixels for slab in slabs),
+        "repaired_values": sum(slab.repaired_values for slab in slabs),
+        "warnings": sorted({warning for slab in slabs for warning in slab.warnings}),
+        "slabs_done_before": len(plan.slabs) - len(slabs),
+        "slabs": [dataclasses.asdict(slab) for slab in sorted(slabs, key=lambda slab: slab.start)],
+    }

@@ -1,0 +1,108 @@
+"""From raw counts to line integrals, a few rows at a time, the same bits wherever slabs begin and end."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo import io, prep
+from dtomo.prep.flats import NormalizeReport
+from dtomo.settings import ReconSettings
+
+PHASE_BAND = 64
+"""Rows that the phase filter gives at once, counted from the scan's first: the same bands in every slab."""
+
+
+def no_lap(stage: str) -> None:
+    """Nobody wants to know how long a stage took."""
+
+
+def line_integrals(
+    scan: io.Scan,
+    settings: ReconSettings,
+    rows: slice,
+    fold_about: float | None = None,
+    lap: Callable[[str], None] = no_lap,
+) -> tuple[NDArray[np.float32], NormalizeReport]:
+    """Attenuation along the rays of some rows, ready for an algorithm.
+
+    Flat and dark correction with dead and hot pixels repaired, zingers, phase retrieval, the logarithm,
+    stripes, views half a turn apart joined. What a row becomes does not depend on which rows are asked for
+    with it: steps act on single rows, but for phase retrieval, which takes fixed bands of rows with a halo.
+
+    Parameters
+    ----------
+    scan
+        Cropped and binned.
+    settings
+        What is to be done.
+    rows
+        ``start:stop``.
+    fold_about
+        Column of the axis of a full turn to be folded; None: no folding.
+    lap
+        Called with ``"reading"`` and ``"preparing"`` when such a stage ends.
+
+    Returns
+    -------
+    (angle, row, column) float32, and what was repaired.
+    """
+    if settings.delta_beta is None:
+        values, report = _transmission(scan, settings, rows, lap)
+        values, logs = prep.minus_log(values, out=values)
+        report += NormalizeReport(not_positive=logs.not_positive)
+    else:
+        values, report = _retrieved(scan, settings, rows, lap)
+    if settings.stripes != "none":
+        values = prep.remove_stripes(values, method=settings.stripes, out=values)
+    if fold_about is not None:
+        values, _, _ = prep.fold_360(values, scan.angles, fold_about)
+    lap("preparing")
+    return values, report
+
+
+def _transmission(
+    scan: io.Scan, settings: ReconSettings, rows: slice, lap: Callable[[str], None]
+) -> tuple[NDArray[np.float32], NormalizeReport]:
+    """Counts over open beam (angle, row, column), single outliers replaced."""
+    raw = scan.read(rows)
+    lap("reading")
+    flats, darks = (None, None) if scan.normalized else (raw.flats, raw.darks)
+    bad = None if flats is None else prep.find_bad_pixels(flats, darks)
+    values, report = prep.normalize(raw.projections, flats, darks, bad_pixels=bad)
+    del raw
+    if settings.zingers:
+        values, _ = prep.remove_outliers(values, threshold=settings.zingers, kind="bright")
+    return values, report
+
+
+def phase_options(scan: io.Scan, settings: ReconSettings) -> dict[str, Any]:
+    """Keywords of `prep.paganin` and `prep.paganin_halo_rows`."""
+    return {
+        "pixel_size": scan.pixel_size,
+        "energy": scan.energy,
+        "distance": scan.sample_detector_distance,
+        "source_distance": scan.source_sample_distance,
+        "delta_beta": settings.delta_beta,
+    }
+
+
+def _retrieved(
+    scan: io.Scan, settings: ReconSettings, rows: slice, lap: Callable[[str], None]
+) -> tuple[NDArray[np.float32], NormalizeReport]:
+    """Attenuation by phase retrieval, band by band."""
+    options = phase_options(scan, settings)
+    halo = prep.paganin_halo_rows(**options)
+    height = scan.shape[1]
+    out = np.empty((len(scan.angles), rows.stop - rows.start, scan.shape[2]), np.float32)
+    report = NormalizeReport()
+    for band in range(rows.start // PHASE_BAND * PHASE_BAND, rows.stop, PHASE_BAND):
+        end = min(band + PHASE_BAND, height)
+        above, below = min(halo, band), min(halo, height - end)
+        values, found = _transmission(scan, settings, slice(band - above, end + below), lap)
+        values = prep.paganin(values, halo=(above, below), **options)
+        first, last = max(rows.start, band), min(rows.stop, end)
+        out[:, first - rows.start : last - rows.start] = values[:, first - band : last - band]
+        report += found
+    return out, report

@@ -1,0 +1,192 @@
+"""A scan as the settings ask for it, and the axis and geometry that belong to it."""
+
+import dataclasses
+
+import numpy as np
+
+from dtomo import io, prep
+from dtomo.errors import UserError
+from dtomo.geometry import ParallelBeam
+from dtomo.operators import FILTERS
+from dtomo.recon.prepare import line_integrals
+from dtomo.settings import ReconSettings
+
+FOLD_FROM = 0.05
+"""A full turn is folded if its axis lies this part of the detector's width, or more, off the middle."""
+
+
+def open_scan(settings: ReconSettings) -> io.Scan:
+    """The scan, cropped, binned and without the frames to leave out.
+
+    Raises
+    ------
+    UserError
+        As `dtomo.open`; frames that do not exist; no flats; phase retrieval without what it needs.
+    """
+    if settings.filter not in FILTERS:
+        raise UserError(f"--filter {settings.filter} is not known; choose one of {', '.join(FILTERS)}")
+    scan = io.open(
+        settings.scan,
+        dataset=settings.dataset,
+        angles=settings.angles,
+        angle_unit=settings.angle_unit,
+        flats=settings.flats,
+        darks=settings.darks,
+        normalized=settings.normalized,
+        skip_flats=settings.skip_flats,
+        skip_darks=settings.skip_darks,
+        pixel_size=settings.pixel_size,
+        energy=settings.energy,
+        sample_detector_distance=settings.distance,
+    )
+    if scan.flat_source is None and not scan.normalized:
+        raise UserError(
+            f"{settings.scan} has no flats: give them with --flats, or say --normalized if its values are "
+            "transmissions already"
+        )
+    if settings.exclude_frames:
+        scan = scan.select(_kept(len(scan.angles), settings))
+    scan = scan.crop(slice(*(settings.rows or ())) if settings.rows else slice(None), _columns(settings))
+    scan = scan.bin(settings.bin)
+    _check_phase(scan, settings)
+    return scan
+
+
+def _kept(count: int, settings: ReconSettings) -> np.ndarray:
+    gone = set(settings.exclude_frames)
+    if max(gone) >= count:
+        raise UserError(f"--exclude-frames {max(gone)}: {settings.scan} has projections 0 to {count - 1}")
+    kept = np.array([number for number in range(count) if number not in gone])
+    if not kept.size:
+        raise UserError(f"--exclude-frames leaves none of the {count} projections of {settings.scan}")
+    return kept
+
+
+def _columns(settings: ReconSettings) -> slice:
+    return slice(*settings.columns) if settings.columns else slice(None)
+
+
+def _check_phase(scan: io.Scan, settings: ReconSettings) -> None:
+    if settings.delta_beta is None:
+        return
+    needed = {
+        "--pixel-size": scan.pixel_size,
+        "--energy": scan.energy,
+        "--distance": scan.sample_detector_distance,
+    }
+    missing = [name for name, value in needed.items() if value is None]
+    if missing:
+        raise UserError(f"phase retrieval (--delta-beta) of {scan.path} also needs {' and '.join(missing)}")
+
+
+def to_scan(center: float, settings: ReconSettings) -> float:
+    """A detector column in pixels of the cropped and binned scan."""
+    first = (settings.columns or (0, None))[0] or 0
+    return (center - first - (settings.bin - 1) / 2) / settings.bin
+
+
+def to_detector(center: float, settings: ReconSettings) -> float:
+    """A column of the cropped and binned scan in pixels of the detector."""
+    first = (settings.columns or (0, None))[0] or 0
+    return center * settings.bin + (settings.bin - 1) / 2 + first
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """Where the axis is, and how that is known.
+
+    Attributes
+    ----------
+    column
+        In pixels of the cropped and binned scan.
+    detector_column
+        In pixels of the detector as the file has it.
+    how
+        In words.
+    """
+
+    column: float
+    detector_column: float
+    how: str
+
+    @classmethod
+    def on_detector(cls, column: float, settings: ReconSettings, how: str) -> "Axis":
+        """From a column of the detector as the file has it."""
+        return cls(to_scan(column, settings), column, how)
+
+
+def given_axis(scan: io.Scan, settings: ReconSettings) -> Axis | None:
+    """The axis that the user states; None if it is to be found.
+
+    Raises
+    ------
+    UserError
+        A column that is not on the detector.
+    """
+    if settings.center == "auto":
+        return None
+    axis = Axis.on_detector(float(settings.center), settings, "as given")
+    if not -0.5 <= axis.column <= scan.shape[2] - 0.5:
+        raise UserError(
+            f"--center {settings.center:g} is not on the detector, which has columns "
+            f"{to_detector(0, settings):g} to {to_detector(scan.shape[2] - 1, settings):g} here"
+        )
+    return axis
+
+
+def estimate_axis(scan: io.Scan, settings: ReconSettings) -> prep.CenterEstimate:
+    """What the data say about the axis, from a handful of rows; columns are those of `scan`."""
+    plain = settings.model_copy(update={"delta_beta": None})
+    rows = [line_integrals(scan, plain, slice(int(row), int(row) + 1))[0] for row in prep.rows_for_center(scan.shape)]
+    return prep.find_center(np.concatenate(rows, axis=1), scan.angles)
+
+
+def find_axis(scan: io.Scan, settings: ReconSettings) -> Axis:
+    """The axis from the data, or where they cannot tell, from the file.
+
+    Raises
+    ------
+    UserError
+        Neither the data nor the file can tell.
+    """
+    estimate = estimate_axis(scan, settings)
+    if estimate.reliable:
+        column = to_detector(estimate.center, settings)
+        methods = ", ".join(name for name, method in estimate.methods.items() if not method.rejected)
+        how = f"± {estimate.uncertainty * settings.bin:.2f}, found by {methods}"
+        return Axis(estimate.center, column, how)
+    if scan.center is not None:
+        return Axis(scan.center, to_detector(scan.center, settings), f"as {scan.found.get('center', 'the file')} says")
+    raise UserError(f"{scan.path}: {estimate.message}; give it with --center PX, or look at dtomo center --try")
+
+
+def is_folded(scan: io.Scan, center: float, settings: ReconSettings) -> bool:
+    """Whether views half a turn apart are to be joined.
+
+    Raises
+    ------
+    UserError
+        Folding is asked for and the angles are not a full turn.
+    """
+    full = settings.fold != "no" and prep.is_full_turn(scan.angles)
+    if settings.fold == "yes" and not full:
+        raise UserError(f"--fold yes: the angles of {scan.path} are not an even full turn")
+    columns = scan.shape[2]
+    off = abs(center - (columns - 1) / 2)
+    return full and (settings.fold == "yes" or off >= FOLD_FROM * columns)
+
+
+def geometry_of(scan: io.Scan, center: float, folded: bool) -> ParallelBeam:
+    """The beam that the prepared projections of a scan have."""
+    if not folded:
+        return ParallelBeam(scan.angles, scan.shape[2], center)
+    row = np.zeros((len(scan.angles), 1, scan.shape[2]), np.float32)
+    wide, angles, middle = prep.fold_360(row, scan.angles, center)
+    return ParallelBeam(angles, wide.shape[2], middle)
+
+
+def scale_of(scan: io.Scan) -> tuple[float, str]:
+    """Factor from attenuation per pixel to the unit of the output, and that unit."""
+    if scan.pixel_size is None:
+        return 1.0, "1/pixel"
+    return 1e4 / scan.pixel_size, "1/cm"

@@ -1,0 +1,100 @@
+"""`dtomo demo`, `info`, `center`, `convert` and `simulate scan`."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from dtomo.io import open_volume
+
+
+def test_demo_takes_under_a_minute_and_compares_with_the_truth(dtomo, tmp_path):
+    started = time.monotonic()
+    done = dtomo("demo", "here", "--size", 128, "--rows", 32)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    folder = tmp_path / "here"
+    for name in ("scan.h5", "volume.zarr", "pictures/slices.png", "pictures/comparison.png", "demo.json"):
+        assert (folder / name).exists(), name
+    found = json.loads((folder / "demo.json").read_text())
+    assert abs(found["center_error"]) < 0.5
+    assert found["correlation"] > 0.9
+    assert found["relative_error"] < 0.4
+    again = dtomo("demo", "here", "--size", 128, "--rows", 32)
+    assert again.returncode == 2
+    assert "--overwrite" in again.stderr
+
+
+def test_info_of_a_scan_says_what_is_there_and_what_it_costs(dtomo, scan):
+    done = dtomo("info", scan)
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "90 × 64 × 74",
+        "uint16",
+        "0 to 178 degrees",
+        "/exchange/theta",
+        "2 µm",
+        "25 keV",
+        "memory per worker",
+    ):
+        assert part in done.stdout
+
+
+def test_info_of_a_volume_and_of_nothing(dtomo, scan, tmp_path):
+    assert dtomo("recon", scan, "out.zarr", "--center", 38.5, "--rows", "0:8").returncode == 0
+    done = dtomo("info", "out.zarr", "none.h5")
+    assert done.returncode == 2
+    assert "8 × 74 × 74 (z, y, x) float32" in done.stdout
+    assert "attenuation in 1/cm" in done.stdout
+    assert "none.h5" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_center_is_printed_alone_for_scripts(dtomo, scan):
+    done = dtomo("center", scan)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(38.5, abs=0.5)
+    assert "±" in done.stderr
+    cropped = dtomo("center", scan, "--columns", "4:70", "--bin", 2)
+    assert float(cropped.stdout) == pytest.approx(38.5, abs=0.6)
+
+
+def test_center_writes_labelled_trial_slices(dtomo, scan, tmp_path):
+    done = dtomo("center", scan, "--try", "--around", 38, "--step", 0.5, "--output", "trials")
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "trials").iterdir()}
+    assert "centers.png" in names
+    assert "center_00038.50.png" in names
+    assert len(names) == 10
+    refused = dtomo("center", scan, "--try", "--row", 64)
+    assert refused.returncode == 2
+    assert "--row" in refused.stderr
+
+
+def test_convert_keeps_voxels_and_their_size(dtomo, scan, tmp_path):
+    assert dtomo("recon", scan, "out.zarr", "--center", 38.5, "--rows", "0:9").returncode == 0
+    assert dtomo("convert", "out.zarr", "out.mrc").returncode == 0
+    first, second = open_volume(tmp_path / "out.zarr"), open_volume(tmp_path / "out.mrc")
+    assert np.array_equal(np.asarray(first.array), np.asarray(second.array))
+    assert second.voxel_size_um == first.voxel_size_um
+    refused = dtomo("convert", "out.zarr", "out.mrc")
+    assert refused.returncode == 2
+    assert "--overwrite" in refused.stderr
+
+
+def test_simulate_scan_is_the_same_for_the_same_seed(dtomo, tmp_path):
+    import h5py
+
+    for name, seed in (("a.h5", 3), ("b.h5", 3), ("c.h5", 4)):
+        words = ["--size", 32, "--rows", 4, "--angles", 10, "--seed", seed]
+        assert dtomo("simulate", "scan", name, *words).returncode == 0
+    data = []
+    for name in ("a.h5", "b.h5", "c.h5"):
+        with h5py.File(tmp_path / name) as file:
+            data.append(file["exchange/data"][()])
+    assert data[0].shape == (10, 4, 37)
+    assert np.array_equal(data[0], data[1])
+    assert not np.array_equal(data[0], data[2])
+    assert dtomo("simulate", "scan", "a.h5").returncode == 2
+    assert dtomo("simulate", "scan", "d.h5", "--size", 3).returncode == 2

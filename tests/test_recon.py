@@ -1,0 +1,178 @@
+"""Reconstruction through the API: arrays in and out, runs from disk to disk, and their faults."""
+
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from dtomo import algorithms, recon
+from dtomo.errors import StoppedError, UserError
+from dtomo.geometry import ParallelBeam
+from dtomo.io import open_volume
+from dtomo.operators import ParallelProjector
+from dtomo.recon import cost, run
+from dtomo.recon.scans import open_scan, to_detector, to_scan
+from dtomo.settings import ReconSettings
+from dtomo.simulate import simulate_scan
+
+
+@pytest.fixture(scope="module")
+def beam() -> ParallelBeam:
+    return ParallelBeam(np.arange(0, 180, 6.0), 32, 14.7)
+
+
+@pytest.fixture(scope="module")
+def projections() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((30, 20, 32)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("scan") / "scan.h5"
+    simulate_scan(path, size=48, rows=32, angles=60, center=29.0, photons=1e5)
+    return path
+
+
+def test_arrays_give_what_the_algorithms_give(beam, projections):
+    operator = ParallelProjector(beam, 20, np.float32)
+    expected = {
+        "fbp": algorithms.fbp(projections, beam),
+        "sirt": algorithms.sirt(operator, projections, iterations=3).solution,
+        "cgls": algorithms.cgls(operator, projections, iterations=3).solution,
+    }
+    assert np.array_equal(recon.fbp(projections, beam), expected["fbp"])
+    assert np.array_equal(recon.sirt(projections, beam, iterations=3), expected["sirt"])
+    for found in (recon.fbp(projections, beam), recon.cgls(projections, beam, iterations=3)):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.float32
+        assert found.shape == (20, 32, 32)
+
+
+def test_double_precision_becomes_single(beam, projections):
+    assert np.array_equal(recon.fbp(projections.astype(np.float64), beam), recon.fbp(projections, beam))
+
+
+def test_dask_in_dask_out_also_when_cut_along_the_angles(beam, projections):
+    lazy = recon.fbp(da.from_array(projections, chunks=(7, 20, 11)), beam)
+    assert isinstance(lazy, da.Array)
+    assert lazy.dtype == np.float32
+    assert lazy.shape == (20, 32, 32)
+    assert np.array_equal(lazy.compute(scheduler="threads"), recon.fbp(projections, beam))
+
+
+def test_dask_on_processes(beam, projections):
+    lazy = recon.sirt(da.from_array(projections, chunks=(30, 8, 32)), beam, iterations=2)
+    options = {"n_workers": 1, "threads_per_worker": 2, "host": "127.0.0.1", "dashboard_address": ":0"}
+    with LocalCluster(**options) as cluster, Client(cluster):
+        assert np.array_equal(lazy.compute(), recon.sirt(projections, beam, iterations=2))
+
+
+@pytest.mark.parametrize("shape", [(29, 20, 32), (30, 20, 31), (30, 32), (30, 0, 32), (20, 30, 32)])
+def test_shapes_that_do_not_fit_are_refused(beam, shape):
+    with pytest.raises(UserError, match="projections"):
+        recon.fbp(np.zeros(shape, np.float32), beam)
+    with pytest.raises(UserError, match="projections"):
+        recon.fbp(da.zeros(shape, dtype=np.float32), beam)
+
+
+def test_columns_of_detector_and_of_cropped_and_binned_scan():
+    settings = ReconSettings(scan="s", output="o", columns="10:90", bin=4)
+    assert to_scan(10 + 1.5, settings) == 0
+    assert to_scan(10 + 4 + 1.5, settings) == 1
+    for column in (0.0, 17.3, 80.0):
+        assert to_detector(to_scan(column, settings), settings) == pytest.approx(column)
+
+
+def test_excluded_frames_are_left_out(scan):
+    opened = open_scan(ReconSettings(scan=scan, output="o.zarr", exclude_frames="0,58:60"))
+    assert opened.shape[0] == 57
+    assert opened.angles[0] == 3.0
+    assert opened.angles[-1] == 171.0
+
+
+def test_run_returns_its_plan_axis_and_summary(scan, tmp_path, capsys):
+    done = run(ReconSettings(scan=scan, output=tmp_path / "out.mrc", center=29.0, workers=1), quiet=True)
+    assert capsys.readouterr() == ("", "")
+    assert done.axis.detector_column == 29.0
+    assert len(done.plan.slabs) == len(done.summary["slabs"])
+    assert open_volume(done.output).shape == (32, 56, 56)
+
+
+def test_planned_only_touches_nothing(scan, tmp_path, capsys):
+    done = run(ReconSettings(scan=scan, output=tmp_path / "out.zarr", center=29.0), plan_only=True)
+    assert "memory per worker" in capsys.readouterr().out
+    assert done.summary == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_plan_takes_smaller_steps_where_memory_is_short(scan):
+    settings = ReconSettings(scan=scan, output="o.zarr", center=29.0)
+    opened = open_scan(settings)
+    beam = ParallelBeam(opened.angles, 56, 29.0)
+    roomy = cost.make_plan(opened, settings, beam, cost.Resources(1, 1, 10**10))
+    short = cost.make_plan(opened, settings, beam, cost.Resources(1, 1, roomy.worker_memory - 300_000))
+    assert roomy.block == len(roomy.slabs[0]) == 32
+    assert short.fits
+    assert short.block < roomy.block
+    assert not cost.make_plan(opened, settings, beam, cost.Resources(1, 1, 10**6)).fits
+
+
+def test_resume_of_nothing_is_a_run(scan, tmp_path):
+    settings = ReconSettings(scan=scan, output=tmp_path / "out.zarr", center=29.0, rows="0:8", workers=1)
+    run(settings, resume=True, quiet=True)
+    assert open_volume(tmp_path / "out.zarr").shape[0] == 8
+
+
+def test_a_slab_that_kills_every_worker_is_named(scan, tmp_path, monkeypatch):
+    """Workers limited to less than their libraries take, past the plan that would refuse it."""
+    monkeypatch.setattr(cost, "PROGRAMS", 0)
+    settings = ReconSettings(scan=scan, output=tmp_path / "out.zarr", center=29.0, workers=1, memory="90MB")
+    with pytest.raises(StoppedError, match=r"rows 0:32 \(slab 1 of 1\) killed each of the 3 workers.*memory") as caught:
+        run(settings, quiet=True)
+    assert caught.value.exit_code == 3
+    with pytest.raises(UserError, match="unfinished"):
+        open_volume(tmp_path / "out.zarr")
+    again = settings.model_copy(update={"memory": "2GB"})
+    run(again, resume=True, quiet=True)
+    assert open_volume(tmp_path / "out.zarr").shape == (32, 56, 56)
+
+
+def test_input_that_vanishes_stops_the_run(scan, tmp_path, monkeypatch):
+    copy = tmp_path / "copy.h5"
+    copy.write_bytes(scan.read_bytes())
+    from dtomo.recon import job
+
+    create = job._create
+
+    def create_and_lose_the_input(*args, **options):
+        writer = create(*args, **options)
+        copy.rename(tmp_path / "elsewhere.h5")
+        return writer
+
+    monkeypatch.setattr(job, "_create", create_and_lose_the_input)
+    with pytest.raises(StoppedError, match=r"copy.h5.*--resume"):
+        run(ReconSettings(scan=copy, output=tmp_path / "out.zarr", center=29.0, workers=1), quiet=True)
+
+
+def test_a_scheduler_of_ones_own(scan, tmp_path):
+    expected = tmp_path / "local.zarr"
+    run(ReconSettings(scan=scan, output=expected, center=29.0, workers=1), quiet=True)
+    options = {"n_workers": 1, "threads_per_worker": 3, "host": "127.0.0.1", "dashboard_address": ":0"}
+    with LocalCluster(**options) as cluster:
+        settings = ReconSettings(
+            scan=scan, output=tmp_path / "own.zarr", center=29.0, cluster=cluster.scheduler_address, slab=8
+        )
+        run(settings, quiet=True)
+    assert np.array_equal(*(np.asarray(open_volume(path).array) for path in (expected, tmp_path / "own.zarr")))
+
+
+def test_peak_memory_is_near_the_plan(tmp_path):
+    """A slab of 16 slices of 512 × 512 from 400 angles, in one worker."""
+    path = tmp_path / "scan.h5"
+    simulate_scan(path, size=440, rows=32, columns=512, angles=400, rings=False)
+    settings = ReconSettings(scan=path, output=tmp_path / "out.zarr", center=255.5, workers=1, slab=32)
+    done = run(settings, quiet=True)
+    measured = max(done.summary["peak_memory"].values())
+    assert measured == pytest.approx(done.plan.worker_memory, rel=0.2)
