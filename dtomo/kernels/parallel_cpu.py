@@ -16,6 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dtomo.kernels import parallel_few
+from dtomo.kernels.bounds import inside, room, strip_bounds, tile_tables
 from dtomo.kernels.compiling import kernel
 from dtomo.kernels.lanes import accumulate_pairs, copy_group
 from dtomo.kernels.vectors import VECTOR
@@ -26,14 +28,6 @@ DETECTORS = 48  # voxels that the detector columns of one job span, forward
 STRIP = 32  # rows of one packed strip, forward; with DETECTORS and SPREAD below the 256 samples of a position
 TILE = 64  # voxels along one side of a job, back projection
 SUBTILE = 8  # voxels along one side of what shares sinogram samples in the first-level cache
-
-
-@kernel
-def _room(buffer, size):  # type: ignore[no-untyped-def]
-    """(buffer with room for `size` values, index of its first value on a 64-byte border)."""
-    if buffer.size < size + 16:
-        buffer = np.empty(size + 16, np.float32)
-    return buffer, ((-buffer.ctypes.data) % 64) // 4
 
 
 @njit(inline="always")
@@ -63,37 +57,6 @@ def _unpack(group, packed, at, target, start, valid):  # type: ignore[no-untyped
 
 
 @kernel
-def _strip_bounds(i0, i1, d0, d1, m0, m1, a, b, c, starts):  # type: ignore[no-untyped-def]
-    """Fill starts[row - m0] with the first sample that rays of a job touch; returns how many samples, at most.
-
-    Columns, rows and samples count from the middle.
-    """
-    width = 0
-    for m in range(m0, m1):
-        p = b[i0] * m + c[i0] + a[i0] * d0
-        least, most = p, p
-        for i in range(i0, i1):
-            p = b[i] * m + c[i]
-            one, two = p + a[i] * d0, p + a[i] * (d1 - 1)
-            least = min(least, one, two)
-            most = max(most, one, two)
-        starts[m - m0] = least >> FRACTION
-        width = max(width, (most >> FRACTION) + 2 - (least >> FRACTION))
-    return width
-
-
-@njit(inline="always")
-def _inside(origin, slope, inverse, across, m0, m1):  # type: ignore[no-untyped-def]
-    """Rows low : high of m0 : m1 in which a ray can touch a sample 0 … across - 1; low is even counted from m0."""
-    low, high = m0, m1
-    if inverse != 0.0:
-        t0, t1 = (-1.0 - origin) * inverse, (across - origin) * inverse
-        low = max(m0, int(min(max(min(t0, t1), m0 - 1.0), m1 + 1.0)))
-        high = min(m1, int(min(max(max(t0, t1), m0 - 1.0), m1 + 1.0)) + 1)
-    return low - (low - m0) % 2, high
-
-
-@kernel
 def _forward(  # type: ignore[no-untyped-def]
     group, jobs, volume, sinogram, width, height, columns, slices, z, valid, number, axis, a, b, c, scale, blocks,
     detectors, strip
@@ -115,7 +78,7 @@ def _forward(  # type: ignore[no-untyped-def]
         d0 = (job % parts) * detectors
         d1 = min(columns, d0 + detectors)
         angles = i1 - i0
-        sums, sums_at = _room(sums, angles * (d1 - d0) * lanes)
+        sums, sums_at = room(sums, angles * (d1 - d0) * lanes)
         sums[sums_at : sums_at + angles * (d1 - d0) * lanes] = 0
         if axis[i0] == 0:
             rows, across, row_step, step = height, width, width * slices, slices
@@ -124,8 +87,8 @@ def _forward(  # type: ignore[no-untyped-def]
         for m0 in range(0, rows, strip):
             m1 = min(rows, m0 + strip)
             top = m0 - rows // 2
-            reach = _strip_bounds(i0, i1, d0 - middle, d1 - middle, top, m1 - rows // 2, a, b, c, starts)
-            packed, begin = _room(packed, ((m1 - m0) * reach + 1) * lanes)
+            reach = strip_bounds(i0, i1, d0 - middle, d1 - middle, top, m1 - rows // 2, a, b, c, starts)
+            packed, begin = room(packed, ((m1 - m0) * reach + 1) * lanes)
             least = starts[: m1 - m0].min()
             for r in range(m1 - m0):
                 places[r] = r * reach + least - starts[r]
@@ -135,7 +98,7 @@ def _forward(  # type: ignore[no-untyped-def]
                 for i in range(i0, i1):
                     origin = a[i] * (d - middle) + c[i] + b[i] * top
                     slope = b[i] / ONE
-                    low, high = _inside(
+                    low, high = inside(
                         origin / ONE + across // 2,
                         slope,
                         1 / slope if abs(slope) > 1e-6 else 0.0,
@@ -166,36 +129,6 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _tile_tables(i0, i1, m0, m1, t0, t1, a, b, c, t, scale, pairs, starts, tables):  # type: ignore[no-untyped-def]
-    """Fill the tables of a tile (rows m0 : m1, samples t0 : t1) and starts[k] with the first column it touches.
-
-    Columns, rows and samples count from the middle. Returns how many columns the tile touches, at most.
-    """
-    reach = 0
-    for i in range(i0, i1):
-        least, most = np.inf, -np.inf
-        for m in (m0, m1 - 1):
-            for s in (t0, t1 - 1):
-                u = -(b[i] * m + c[i] + t[i] * s) / a[i]
-                least, most = min(least, u), max(most, u)
-        starts[i - i0] = int(math.floor(least)) - pairs
-        reach = max(reach, int(math.floor(most)) + pairs + 2 - starts[i - i0])
-    for i in range(i0, i1):
-        k = i - i0
-        gap = b[i] * m0 + c[i] + t[i] * t0
-        tables.column[k] = -gap / a[i] - starts[k]
-        tables.column_row[k] = -b[i] / a[i]
-        tables.column_sample[k] = -t[i] / a[i]
-        tables.gap[k] = np.int32(gap + a[i] * starts[k])
-        tables.gap_row[k] = b[i]
-        tables.gap_sample[k] = t[i]
-        tables.gap_column[k] = a[i]
-        tables.place[k] = k * reach
-        tables.scale[k] = scale[i]
-    return reach
-
-
-@kernel
 def _adjoint(  # type: ignore[no-untyped-def]
     group, jobs, sinogram, volume, width, height, columns, slices, z, valid, number, axis, a, b, c, t, scale, blocks,
     pairs, tile, subtile, tables
@@ -214,20 +147,20 @@ def _adjoint(  # type: ignore[no-untyped-def]
         y1, x1 = min(height, y0 + tile), min(width, x0 + tile)
         cy, cx = height // 2, width // 2
         size, wide = (y1 - y0) * (x1 - x0) * lanes, x1 - x0
-        sums, sums_at = _room(sums, size)
+        sums, sums_at = room(sums, size)
         sums[sums_at : sums_at + size] = 0
         for block in range(blocks.size - 1):
             i0, i1 = blocks[block], blocks[block + 1]
             along_y = axis[i0] == 0
             if along_y:
-                reach = _tile_tables(
+                reach = tile_tables(
                     i0, i1, y0 - cy, y1 - cy, x0 - cx, x1 - cx, a, b, c, t, scale, pairs, starts, tables
                 )  # fmt: skip
             else:
-                reach = _tile_tables(
+                reach = tile_tables(
                     i0, i1, x0 - cx, x1 - cx, y0 - cy, y1 - cy, a, b, c, t, scale, pairs, starts, tables
                 )  # fmt: skip
-            packed, begin = _room(packed, (i1 - i0) * reach * lanes)
+            packed, begin = room(packed, (i1 - i0) * reach * lanes)
             for i in range(i0, i1):
                 at = begin + (i - i0) * reach * lanes
                 base = number[i] * columns * slices + z
@@ -289,6 +222,8 @@ def forward(volume: NDArray[np.float32], sinogram: NDArray[np.float32], rays: Ra
     Both C-contiguous float32. Complex data are two slices each. `rays` are Joseph's.
     """
     height, width, slices = volume.shape
+    if parallel_few.suits(slices, rays):
+        return parallel_few.forward(volume, sinogram, rays, threads)
     columns = sinogram.shape[1]
     detectors = max(1, int(DETECTORS / max(1.0, rays.pitch)))
     jobs = (len(rays.blocks) - 1) * math.ceil(columns / detectors)
@@ -309,6 +244,8 @@ def adjoint(sinogram: NDArray[np.float32], volume: NDArray[np.float32], rays: Ra
     With `weights.interpolation` rays it is the back projection of filtered back projection instead.
     """
     height, width, slices = volume.shape
+    if parallel_few.suits(slices, rays):
+        return parallel_few.adjoint(sinogram, volume, rays, threads)
     columns = sinogram.shape[1]
     jobs = math.ceil(height / TILE) * math.ceil(width / TILE)
 
