@@ -9,9 +9,7 @@ from dtomo.simulate import Phantom
 
 ANGLES = np.array([0.0, 17.0, 45.0, 90.0, 133.0, 200.0, 271.5])
 # no symmetry at all, and smooth enough at 40 pixels for half a pixel to show
-BLOB = Phantom(
-    np.array([[1.0, 0.30, 0.22, 9.0, 0.25, -0.35, 0.0, 30.0], [0.7, 0.2, 0.3, 9.0, -0.4, 0.1, 0.0, 10.0]])
-)
+BLOB = Phantom(np.array([[1.0, 0.30, 0.22, 9.0, 0.25, -0.35, 0.0, 30.0], [0.7, 0.2, 0.3, 9.0, -0.4, 0.1, 0.0, 10.0]]))
 
 
 def project(image, **geometry):
@@ -26,9 +24,7 @@ def project(image, **geometry):
 def test_a_point_meets_the_column_of_the_formula(size, columns, center, pitch):
     y, x = 13, 26
     rows, across = np.ogrid[:size, :size]
-    image = np.exp(-((rows - y) ** 2 + (across - x) ** 2) / 8).astype(
-        np.float32
-    )  # wider than any ray is apart
+    image = np.exp(-((rows - y) ** 2 + (across - x) ** 2) / 8).astype(np.float32)  # wider than any ray is apart
     lines = project(image, columns=columns, center=center, pitch=pitch).astype(float)
     found = (lines * np.arange(columns)).sum(1) / lines.sum(1)
     middle = (size - 1) / 2

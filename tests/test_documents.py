@@ -10,9 +10,7 @@ import pytest
 from dtomo.simulate import simulate_scan
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
-)
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -56,9 +54,7 @@ def test_the_python_tour_of_the_readme_runs(tmp_path):
     (tour,) = blocks(ROOT / "README.md", "python")
     simulate_scan(tmp_path / "scan.h5", size=32, rows=4)
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{tour}\nassert volume.shape == (8, 300, 300)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -35,9 +35,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def gray_range(images: Sequence[NDArray[Any]], low: float = 0.5, high: float = 99.7) -> tuple[float, float]:
     """Gray values of black and white for all images: percentiles of what is finite, never equal."""
-    values = (
-        np.concatenate([image[np.isfinite(image)].ravel() for image in images]) if images else np.zeros(0)
-    )
+    values = np.concatenate([image[np.isfinite(image)].ravel() for image in images]) if images else np.zeros(0)
     if not values.size:
         return 0.0, 1.0
     black, white = (float(v) for v in np.percentile(values, [low, high]))
@@ -93,9 +91,7 @@ def _scale_bar(axes: Axes, rows: int, columns: int, pixel_size: float) -> None:
     length, label = bar_length(columns, pixel_size)
     left, bottom = columns * 0.05 - 0.5, rows * 0.94 - 0.5
     rim = [withStroke(linewidth=2, foreground="black", alpha=0.7)]
-    axes.plot(
-        [left, left + length], [bottom, bottom], color="black", linewidth=5, alpha=0.5, solid_capstyle="butt"
-    )
+    axes.plot([left, left + length], [bottom, bottom], color="black", linewidth=5, alpha=0.5, solid_capstyle="butt")
     axes.plot([left, left + length], [bottom, bottom], color=BAR, linewidth=3, solid_capstyle="butt")
     middle, above = left + length / 2, bottom - rows * 0.02
     axes.text(middle, above, label, color=BAR, ha="center", va="bottom", fontweight="bold", path_effects=rim)

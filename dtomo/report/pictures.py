@@ -65,9 +65,7 @@ def write_pictures(
     volume = open_volume(volume_path)
     array = volume.array
     if array.ndim != 3 or 0 in array.shape:
-        raise UserError(
-            f"{volume_path} holds an array of shape {array.shape}; a volume (z, y, x) was expected"
-        )
+        raise UserError(f"{volume_path} holds an array of shape {array.shape}; a volume (z, y, x) was expected")
     if pixel_size is None and volume.voxel_size_um is not None:
         pixel_size = volume.voxel_size_um[-1]
     unit = unit or _unit(volume.attributes)
@@ -79,9 +77,7 @@ def write_pictures(
     limits = gray_range([_inside(cuts[0]), cuts[1], cuts[2]])
     written = []
     with mpl.rc_context(STYLE):
-        written.append(
-            _save(_three_slices(cuts, middle, limits, pixel_size, unit, title), where / "slices.png")
-        )
+        written.append(_save(_three_slices(cuts, middle, limits, pixel_size, unit, title), where / "slices.png"))
         figure = new_figure(6, 3.4)
         show_histogram(figure.add_subplot(), _some_values(array), unit, limits)
         written.append(_save(figure, where / "histogram.png"))
@@ -142,9 +138,7 @@ def trial_slices(
         for center, image in trials:
             figure = new_figure(6, 6 * image.shape[0] / image.shape[1] + 0.3)
             axes = figure.add_subplot()
-            show_slice(
-                axes, image, limits, f"center {center:.2f}" + _mark(center, best), pixel_size=pixel_size
-            )
+            show_slice(axes, image, limits, f"center {center:.2f}" + _mark(center, best), pixel_size=pixel_size)
             written.append(_save(figure, where / f"center_{center:07.2f}.png"))
     return written
 
@@ -159,9 +153,7 @@ def _folder(folder: str | os.PathLike[str]) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"the folder {path} for pictures cannot be made: {error.strerror or error}"
-        ) from error
+        raise UserError(f"the folder {path} for pictures cannot be made: {error.strerror or error}") from error
     return path
 
 

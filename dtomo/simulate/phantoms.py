@@ -141,9 +141,7 @@ class Phantom:
             out[i] = self._projection(float(angle), size, edges, heights, pitch)
         return out
 
-    def _ellipses(
-        self, size: int, height: float
-    ) -> Iterator[tuple[float, float, float, float, float, float]]:
+    def _ellipses(self, size: int, height: float) -> Iterator[tuple[float, float, float, float, float, float]]:
         """The cut at a height (voxels): value, half axes, middle (voxels), turn (radians)."""
         half = FILL * size / 2
         for value, a, b, c, x, y, z, turn in self.table:
@@ -230,8 +228,9 @@ def sample(seed: int = 0, features: int = 320) -> Phantom:
     The body is taller than it is wide, so that every slice of a cube cuts it. Features do not overlap.
     """
     rng = np.random.default_rng([seed, 1])
-    tube = [(0.25, 0.98, 0.98, 60.0, 0.0, 0.0, 0.0, 0.0), (-0.25, 0.94, 0.94, 60.0, 0.0, 0.0, 0.0, 0.0)]
-    body = (1.0, 0.89, 0.78, 1.8, 0.02, -0.03, 0.0, 20.0)
+    # off the axis, as a holder always is: a circle about the axis looks like a ring to be removed
+    tube = [(0.25, 0.93, 0.93, 60.0, 0.05, 0.04, 0.0, 0.0), (-0.25, 0.89, 0.89, 60.0, 0.05, 0.04, 0.0, 0.0)]
+    body = (1.0, 0.84, 0.74, 1.8, 0.06, 0.02, 0.0, 20.0)
     crack = (-1.0, 0.3, 0.012, 0.5, 0.3, 0.33, 0.1, -28.0)
     rows = [*tube, body, crack]
     along = np.cos(np.deg2rad(crack[7])), np.sin(np.deg2rad(crack[7]))

@@ -64,9 +64,7 @@ class ScanTruth:
     angles: NDArray[np.float64]
     pixel_size: float | None
 
-    def volume(
-        self, rows: slice | Sequence[int] | None = None, width: int | None = None
-    ) -> NDArray[np.float32]:
+    def volume(self, rows: slice | Sequence[int] | None = None, width: int | None = None) -> NDArray[np.float32]:
         """The true volume (z, y, x) float32 in attenuation per pixel, or some of its slices.
 
         `width` other than `size` adds or cuts a margin about the axis: a reconstruction is often as wide as
@@ -76,9 +74,7 @@ class ScanTruth:
 
     def projection(self, number: int) -> NDArray[np.float32]:
         """Exact line integrals (row, column) of one frame, without noise."""
-        return self.phantom.projections(
-            self.angles[number], self.size, self.columns, self.center, self.slices
-        )[0]
+        return self.phantom.projections(self.angles[number], self.size, self.columns, self.center, self.slices)[0]
 
 
 def simulate_scan(
@@ -167,9 +163,7 @@ def simulate_scan(
     degrees = _angles(angles, size, full_turn)
     if center is None:
         center = round((columns - 1) / 2 + 0.0284 * size, 2)
-    truth = ScanTruth(
-        Path(path), _attenuation(phantom, size), size, rows, columns, float(center), degrees, pixel_size
-    )
+    truth = ScanTruth(Path(path), _attenuation(phantom, size), size, rows, columns, float(center), degrees, pixel_size)
     shape = (rows, columns)
     setup = _Setup(
         truth,
@@ -239,9 +233,7 @@ class _Setup:
 
 def _ahead(make: Callable[[int], NDArray[np.generic]], count: int) -> Iterator[NDArray[np.generic]]:
     """make(0), make(1), … in order, computed by threads a few frames ahead of who takes them."""
-    threads = min(
-        4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    threads = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     with ThreadPoolExecutor(threads) as pool:
         waiting = deque(pool.submit(make, n) for n in range(min(2 * threads, count)))
         for n in range(len(waiting), count + len(waiting)):
@@ -275,15 +267,11 @@ def _check_sizes(
             raise UserError(f"the {name} must be positive; got {value}")
 
 
-def _check_counts(
-    photons: float, dead_pixels: float, zingers: float, dark_level: float, dtype: np.dtype
-) -> None:
+def _check_counts(photons: float, dead_pixels: float, zingers: float, dark_level: float, dtype: np.dtype) -> None:
     if not (np.isfinite(photons) and photons > 0):
         raise UserError(f"the number of photons per pixel must be positive; got {photons}")
     if not (0 <= dead_pixels < 0.5 and 0 <= zingers < 0.5):
-        raise UserError(
-            f"the parts of dead pixels and zingers lie between 0 and 0.5; got {dead_pixels} and {zingers}"
-        )
+        raise UserError(f"the parts of dead pixels and zingers lie between 0 and 0.5; got {dead_pixels} and {zingers}")
     if dtype.name not in ("uint8", "uint16", "uint32", "float32"):
         raise UserError(f"counts are written as uint8, uint16, uint32 or float32, not {dtype.name}")
     if not 0 <= dark_level < (1 - FULL_SCALE) * largest_count(dtype):

@@ -24,9 +24,7 @@ def gray(path):
 
 
 def test_slices_and_histogram(volume_path, tmp_path):
-    written = write_pictures(
-        volume_path, tmp_path / "new" / "folder", pixel_size=2.0, unit="1/pixel", title="scan"
-    )
+    written = write_pictures(volume_path, tmp_path / "new" / "folder", pixel_size=2.0, unit="1/pixel", title="scan")
     assert [path.name for path in written] == ["slices.png", "histogram.png"]
     assert sorted(written) == sorted((tmp_path / "new" / "folder").iterdir())
     for path in written:
@@ -54,17 +52,10 @@ def test_a_scale_bar_only_where_the_pixel_size_is_known(volume_path, tmp_path):
 @pytest.mark.parametrize("shape", [(1, 8, 8), (2, 1, 1), (3, 40, 5)])
 @pytest.mark.parametrize("fill", [0.0, np.nan, "noise"])
 def test_awkward_volumes_are_drawn(tmp_path, shape, fill):
-    volume = (
-        np.random.default_rng(0).random(shape, np.float32)
-        if fill == "noise"
-        else np.full(shape, fill, np.float32)
-    )
+    volume = np.random.default_rng(0).random(shape, np.float32) if fill == "noise" else np.full(shape, fill, np.float32)
     tifffile.imwrite(tmp_path / "v.tif", volume, photometric="minisblack")
     truth = np.zeros(shape[1:], np.float32)
-    assert (
-        len(write_pictures(tmp_path / "v.tif", tmp_path, truth=truth, residuals=[1.0, 0.0], pixel_size=0.5))
-        == 4
-    )
+    assert len(write_pictures(tmp_path / "v.tif", tmp_path, truth=truth, residuals=[1.0, 0.0], pixel_size=0.5)) == 4
 
 
 def test_wrong_requests(volume_path, tmp_path):

@@ -20,9 +20,7 @@ def test_every_projection_holds_the_mass_of_the_slice(phantom, columns, center, 
     assert projections.dtype == volume.dtype == np.float32
     assert projections.shape == (4, 12, columns)
     mass = volume.sum((1, 2), dtype=float)
-    np.testing.assert_allclose(
-        projections.sum(2, dtype=float) * pitch, np.tile(mass, (4, 1)), rtol=2e-3, atol=0.02
-    )
+    np.testing.assert_allclose(projections.sum(2, dtype=float) * pitch, np.tile(mass, (4, 1)), rtol=2e-3, atol=0.02)
 
 
 @pytest.mark.parametrize("phantom", [BALL, OVAL])
@@ -71,9 +69,7 @@ def test_rows_are_those_of_the_whole():
     np.testing.assert_array_equal(head().volume(24, 9, rows=slice(2, 5)), whole[2:5])
     np.testing.assert_array_equal(head().volume(24, 9, rows=[7, 1]), whole[[7, 1]])
     lines = head().projections([10.0, 50.0], 24, slices=9)
-    np.testing.assert_array_equal(
-        head().projections([10.0, 50.0], 24, slices=9, rows=[7, 1]), lines[:, [7, 1]]
-    )
+    np.testing.assert_array_equal(head().projections([10.0, 50.0], 24, slices=9, rows=[7, 1]), lines[:, [7, 1]])
 
 
 def test_the_sample_is_physical():

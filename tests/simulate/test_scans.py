@@ -19,9 +19,7 @@ def corrected(path, row):
 
 def test_the_counts_are_those_of_the_phantom(tmp_path):
     path = tmp_path / "scan.h5"
-    truth = simulate_scan(
-        path, size=64, rows=6, rings=False, dead_pixels=0, zingers=0, photons=1e6, dtype=np.uint32
-    )
+    truth = simulate_scan(path, size=64, rows=6, rings=False, dead_pixels=0, zingers=0, photons=1e6, dtype=np.uint32)
     exact = np.stack([truth.projection(n)[3] for n in range(len(truth.angles))])
     error = corrected(path, 3) - exact
     assert abs(np.median(error)) < 0.01  # the beam decays by 1 %
@@ -83,9 +81,7 @@ def test_the_truth_is_stored_in_the_scan(tmp_path):
 
 
 def test_a_full_turn_with_the_axis_near_the_edge(tmp_path):
-    truth = simulate_scan(
-        tmp_path / "scan.h5", size=64, rows=2, angles=40, full_turn=True, columns=50, center=8.0
-    )
+    truth = simulate_scan(tmp_path / "scan.h5", size=64, rows=2, angles=40, full_turn=True, columns=50, center=8.0)
     assert truth.angles[-1] == pytest.approx(351)
     left, right = truth.projection(0)[0], truth.projection(20)[0]
     # opposite views show the same rays, mirrored about the axis
