@@ -1,6 +1,7 @@
 """Time one task of one peer, and put what was measured into tables and files."""
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -55,21 +56,19 @@ def runs(function: Callable[[], Any], repeats: int, limit: float) -> tuple[Any, 
 def time_task(peer: Peer, case: Case, task: str, repeats: int, limit: float) -> tuple[Row, np.ndarray | None]:
     """Milliseconds per slice of forward, back, fbp or sirt after a warm-up, and the result with slices first.
 
-    A stack as high as the number of cores predicts the time: the stack is cut so that the repeats fit the
-    limit. SIRT that does not fit even so is measured with one and two iterations and extrapolated; it has
-    no result then.
+    A stack as high as the number of cores predicts the time: the stack is cut so that the repeats fit the limit,
+    but for peers that gain from a high one, which get fewer repeats. SIRT that does not fit even so is measured with
+    one and two iterations and extrapolated; it has no result then.
     """
     stack = case.volume if task == "forward" else case.sinograms
-    few = min(cores(), len(stack))
+    few = len(stack) if peer.whole_stack else min(cores(), len(stack))
     if task == "sirt":
         return _time_sirt(peer, stack, few, repeats, limit)
     function = getattr(peer, task)
     data = peer.load(stack[:few], task)
     function(data)
     out, samples = runs(lambda: function(data), 1, limit)
-    slices = len(stack)
-    while slices > few and samples[0] * slices / few * repeats > limit:
-        slices = max(few, slices // 2)
+    slices = _cut(len(stack), few, samples[0] * repeats, limit)
     if samples[0] * 2 < limit:
         data = peer.load(stack[:slices], task)
         if peer.compiles and slices != few:
@@ -80,20 +79,26 @@ def time_task(peer: Peer, case: Case, task: str, repeats: int, limit: float) -> 
     return _row(samples, slices), peer.unload(out, task)
 
 
-def _time_sirt(peer: Peer, stack: np.ndarray, few: int, repeats: int, limit: float) -> tuple[Row, np.ndarray | None]:
-    data = peer.load(stack[:few], "sirt")
-    peer.sirt(data, 1)  # type: ignore[attr-defined]
-    one, two = (runs(lambda n=n: peer.sirt(data, n), 1, limit)[1][0] for n in (1, 2))  # type: ignore[attr-defined,misc]
-    whole = one + (ITERATIONS - 1) * max(two - one, 0)
-    if whole > limit:
-        return _row([whole], few) | {"extrapolated": True}, None
-    slices = len(stack)
-    while slices > few and whole * slices / few > limit:
+def _cut(slices: int, few: int, seconds: float, limit: float) -> int:
+    """Slices, halved until they fit the limit, if `few` of them take so many seconds."""
+    while slices > few and seconds * slices / few > limit:
         slices = max(few, slices // 2)
+    return slices
+
+
+def _time_sirt(peer: Peer, stack: np.ndarray, few: int, repeats: int, limit: float) -> tuple[Row, np.ndarray | None]:
+    def solve(data: Any, iterations: int) -> Any:
+        return peer.sirt(data, iterations)  # type: ignore[attr-defined]
+
+    data = peer.load(stack[:few], "sirt")
+    solve(data, 1)
+    one, two = (runs(functools.partial(solve, data, n), 1, limit)[1][0] for n in (1, 2))
+    whole = one + (ITERATIONS - 1) * max(two - one, 0)
+    if whole > limit and not peer.whole_stack:
+        return _row([whole], few) | {"extrapolated": True}, None
+    slices = _cut(len(stack), few, whole, limit)
     data = peer.load(stack[:slices], "sirt")
-    if peer.compiles and slices != few:
-        peer.sirt(data, 1)  # type: ignore[attr-defined]
-    out, samples = runs(lambda: peer.sirt(data, ITERATIONS), repeats, limit)  # type: ignore[attr-defined]
+    out, samples = runs(functools.partial(solve, data, ITERATIONS), repeats, limit)
     return _row(samples, slices), peer.unload(out, "sirt")
 
 

@@ -29,6 +29,7 @@ class Peer:
     package = ""
     note = ""
     compiles = False  # whether a new shape costs a compilation or a setup, which belongs to the warm-up
+    whole_stack = False  # whether time per slice falls with the height of the stack, so that it must not be cut
     volume_order = (0, 1, 2)  # the peer's axes among (slice, y, x)
     sinogram_order = (0, 1, 2)  # the peer's axes among (slice, angle, column)
 
@@ -55,7 +56,7 @@ class Dtomo(Peer):
 
     package = "dtomo"
     note = "operators on z-innermost arrays; SIRT and FBP from the public functions"
-    compiles = True
+    compiles = whole_stack = True
 
     def __init__(self, size: int, angles: NDArray[np.float64]) -> None:
         super().__init__(size, angles)
@@ -262,6 +263,7 @@ class SigPy(Peer):
 
     package = "sigpy"
     note = "central slice theorem on its NUFFT, twofold padded detector, whole stack in one call"
+    whole_stack = True
 
     def __init__(self, size: int, angles: NDArray[np.float64]) -> None:
         super().__init__(size, angles)
@@ -301,7 +303,7 @@ class MbirJax(Peer):
 
     package = "mbirjax"
     note = "JAX on the CPU, whole stack in one call"
-    compiles = True
+    compiles = whole_stack = True
     volume_order, sinogram_order = (1, 2, 0), (1, 0, 2)
 
     def __init__(self, size: int, angles: NDArray[np.float64]) -> None:
