@@ -4,10 +4,20 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-_count = int(os.environ.get("DTOMO_THREADS", "0")) or len(os.sched_getaffinity(0))
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_count = int(os.environ.get("DTOMO_THREADS", "0")) or available_cores()
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
+_here = threading.local()
+
+Result = TypeVar("Result")
 
 
 def get_threads() -> int:
@@ -34,20 +44,41 @@ def run_jobs(work: Callable[[tuple[int, int]], object], jobs: int, threads: int 
     Which thread takes which jobs is not fixed: `work` must write to places of its own for each job.
     """
     threads = min(threads or _count, jobs)
-    if threads <= 1:
-        work((0, jobs))
+    if threads <= 1 or getattr(_here, "busy", False):
+        if jobs > 0:
+            work((0, jobs))
         return
     span = max(1, jobs // (threads * 8))
     starts = iter(range(0, jobs, span))
     taking = threading.Lock()
 
     def drain() -> None:
-        while True:
-            with taking:
-                start = next(starts, None)
-            if start is None:
-                return
-            work((start, min(jobs, start + span)))
+        _here.busy = True  # work that comes here again from a thread of the pool stays on it
+        try:
+            while True:
+                with taking:
+                    start = next(starts, None)
+                if start is None:
+                    return
+                work((start, min(jobs, start + span)))
+        finally:
+            _here.busy = False
 
     for future in [_pool(threads).submit(drain) for _ in range(threads)]:
         future.result()
+
+
+def run_blocks(function: Callable[[int, int], Result], count: int, block: int) -> list[Result]:
+    """Call ``function(start, stop)`` for consecutive blocks of ``range(count)``; results in block order.
+
+    The blocks depend on `count` and `block` only, never on the number of threads.
+    """
+    block = max(block, 1)
+    results: dict[int, Result] = {}
+
+    def work(span: tuple[int, int]) -> None:
+        for job in range(*span):
+            results[job] = function(job * block, min((job + 1) * block, count))
+
+    run_jobs(work, -(-count // block))
+    return [results[job] for job in range(len(results))]

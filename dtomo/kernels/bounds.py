@@ -38,8 +38,11 @@ def strip_bounds(i0, i1, d0, d1, m0, m1, a, b, c, starts):  # type: ignore[no-un
 
 
 @njit(inline="always")
-def inside(origin, slope, inverse, across, m0, m1):  # type: ignore[no-untyped-def]
-    """Rows low : high of m0 : m1 in which a ray can touch a sample 0 … across - 1; low is even counted from m0."""
+def inside(origin, inverse, across, m0, m1):  # type: ignore[no-untyped-def]
+    """Rows low : high of m0 : m1 in which a ray can touch a sample 0 … across - 1; low is even counted from m0.
+
+    `inverse` is how many rows it takes to cross one sample; 0 if it never does.
+    """
     low, high = m0, m1
     if inverse != 0.0:
         t0, t1 = (-1.0 - origin) * inverse, (across - origin) * inverse

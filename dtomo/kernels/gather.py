@@ -110,11 +110,10 @@ def gather_rows(
 
 @intrinsic
 def gather_angles(
-    typingctx: Any, target: Any, target_at: Any, source: Any, source_at: Any, row: Any, sample: Any, angle: Any,
-    count: Any, tables: Any,
-) -> Any:  # fmt: skip
-    """Add `count` angles of a packed block to `TARGETS` vectors of voxels of one row (see `weights.column_pairs`)."""
-    sig = types.void(target, types.intp, source, types.intp, types.int32, types.int32, types.intp, types.intp, tables)
+    typingctx: Any, target: Any, target_at: Any, source: Any, source_at: Any, row: Any, count: Any, tables: Any
+) -> Any:
+    """Add `count` packed angles to `TARGETS` vectors of voxels of one row of a tile (see `weights.column_pairs`)."""
+    sig = types.void(target, types.intp, source, types.intp, types.int32, types.intp, tables)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         e, b = Emitter(builder), builder
@@ -122,15 +121,14 @@ def gather_angles(
         targets = [e.at(destination, k * VECTOR) for k in range(TARGETS)]
         source = e.at(array_data(context, builder, sig, args, 2), args[3])
         pointers = [
-            context.make_array(kind)(context, builder, builder.extract_value(args[8], i)).data
-            for i, kind in enumerate(sig.args[8])
+            context.make_array(kind)(context, builder, builder.extract_value(args[6], i)).data
+            for i, kind in enumerate(sig.args[6])
         ]
         row = e.broadcast(args[4])
-        first = b.add(e.broadcast(args[5]), e.counting(I32))
-        samples = [b.add(first, e.constant(I32, k * VECTOR)) for k in range(TARGETS)]
+        samples = [b.add(e.counting(I32), e.constant(I32, k * VECTOR)) for k in range(TARGETS)]
 
         def entry(number: Any) -> list[Any]:
-            values = [b.load(e.at(pointer, b.add(args[6], number))) for pointer in pointers]
+            values = [b.load(e.at(pointer, number)) for pointer in pointers]
             rising = b.fcmp_ordered(">", values[2], ir.Constant(F32, 0.0))
             column, column_row, column_sample, gap, gap_row, gap_sample, gap_column, place, scale = (
                 e.broadcast(value) for value in values
@@ -153,7 +151,7 @@ def gather_angles(
                 found.append((*pair, hat(here), hat(b.add(here, gap_column))))
             return found
 
-        _sum_pairs(e, args[7], targets, entry)
+        _sum_pairs(e, args[5], targets, entry)
         return context.get_dummy_value()
 
     return sig, codegen

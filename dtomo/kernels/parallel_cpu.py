@@ -24,7 +24,7 @@ from dtomo.kernels.vectors import VECTOR
 from dtomo.kernels.weights import BLOCK, FRACTION, ONE, ColumnTables, Rays, column_pairs, ray_pairs
 from dtomo.threads import run_jobs
 
-DETECTORS = 48  # voxels that the detector columns of one job span, forward
+DETECTORS = 64  # voxels that the detector columns of one job span, forward
 STRIP = 32  # rows of one packed strip, forward; with DETECTORS and SPREAD below the 256 samples of a position
 TILE = 64  # voxels along one side of a job, back projection
 SUBTILE = 8  # voxels along one side of what shares sinogram samples in the first-level cache
@@ -68,16 +68,18 @@ def _forward(  # type: ignore[no-untyped-def]
     starts = np.empty(strip, np.int64)
     places = np.empty(strip + VECTOR, np.int32)
     stretch = strip + VECTOR
-    offsets = np.empty(BLOCK * stretch, np.int32)
-    near = np.empty(BLOCK * stretch, np.float32)
-    far = np.empty(BLOCK * stretch, np.float32)
-    counts = np.empty(BLOCK, np.int64)
+    offsets = np.empty(VECTOR * stretch, np.int32)
+    near = np.empty(VECTOR * stretch, np.float32)
+    far = np.empty(VECTOR * stretch, np.float32)
+    counts, inverse = np.empty(VECTOR, np.int64), np.empty(BLOCK)
     packed, sums = np.empty(0, np.float32), np.empty(0, np.float32)
     for job in range(jobs[0], jobs[1]):
         i0, i1 = blocks[job // parts], blocks[job // parts + 1]
         d0 = (job % parts) * detectors
         d1 = min(columns, d0 + detectors)
         angles = i1 - i0
+        for i in range(i0, i1):
+            inverse[i - i0] = ONE / b[i] if abs(b[i]) > 16 else 0.0
         sums, sums_at = room(sums, angles * (d1 - d0) * lanes)
         sums[sums_at : sums_at + angles * (d1 - d0) * lanes] = 0
         if axis[i0] == 0:
@@ -95,30 +97,23 @@ def _forward(  # type: ignore[no-untyped-def]
                 at, first = begin + r * reach * lanes, starts[r] + across // 2
                 _pack(group, volume, (m0 + r) * row_step + z, step, across, first, reach, valid, packed, at)
             for d in range(d0, d1):
-                for i in range(i0, i1):
-                    origin = a[i] * (d - middle) + c[i] + b[i] * top
-                    slope = b[i] / ONE
-                    low, high = inside(
-                        origin / ONE + across // 2,
-                        slope,
-                        1 / slope if abs(slope) > 1e-6 else 0.0,
-                        across,
-                        0,
-                        m1 - m0,
-                    )
-                    count, at = max(high - low, 0), (i - i0) * stretch
-                    if count > 0:
-                        position = np.int32(origin + b[i] * low - (least << FRACTION))
-                        ray_pairs(position, b[i], scale[i], places, low, count, at, offsets, near, far)
-                    if count % 2:
-                        offsets[at + count], near[at + count], far[at + count] = offsets[at + count - 1], 0, 0
-                    counts[i - i0] = count + count % 2
-                for i in range(angles):
-                    if counts[i] > 0:
-                        accumulate_pairs(
-                            group, sums, sums_at + ((d - d0) * angles + i) * lanes, packed, begin,
-                            offsets, near, far, i * stretch, counts[i]
-                        )  # fmt: skip
+                for some in range(i0, i1, VECTOR):
+                    many = min(VECTOR, i1 - some)
+                    for k in range(many):
+                        i, at = some + k, k * stretch
+                        origin = a[i] * (d - middle) + c[i] + b[i] * top
+                        low, high = inside(origin / ONE + across // 2, inverse[i - i0], across, 0, m1 - m0)
+                        count = max(high - low, 0)
+                        if count > 0:
+                            position = np.int32(origin + b[i] * low - (least << FRACTION))
+                            ray_pairs(position, b[i], scale[i], places, low, count, at, offsets, near, far)
+                        if count % 2:
+                            offsets[at + count], near[at + count], far[at + count] = offsets[at + count - 1], 0, 0
+                        counts[k] = count + count % 2
+                    for k in range(many):
+                        if counts[k] > 0:
+                            to = sums_at + ((d - d0) * angles + some - i0 + k) * lanes
+                            accumulate_pairs(group, sums, to, packed, begin, offsets, near, far, k * stretch, counts[k])
         for i in range(i0, i1):
             for d in range(d0, d1):
                 start, at = (
@@ -136,7 +131,7 @@ def _adjoint(  # type: ignore[no-untyped-def]
     """Back-project slices z : z + (group) for jobs[0] <= job < jobs[1]; a job is a square tile of voxels."""
     lanes = len(group) * VECTOR
     across = (width + tile - 1) // tile
-    starts = np.empty(BLOCK, np.int64)
+    starts = np.empty(VECTOR, np.int64)
     stretch = VECTOR * (pairs + 1)
     offsets = np.empty(subtile * stretch, np.int32)
     near = np.empty(subtile * stretch, np.float32)
@@ -151,7 +146,9 @@ def _adjoint(  # type: ignore[no-untyped-def]
         sums[sums_at : sums_at + size] = 0
         for block in range(blocks.size - 1):
             i0, i1 = blocks[block], blocks[block + 1]
-            along_y = axis[i0] == 0
+            angles, along_y = i1 - i0, axis[i0] == 0
+            count = angles * pairs
+            even = count + count % 2
             if along_y:
                 reach = tile_tables(
                     i0, i1, y0 - cy, y1 - cy, x0 - cx, x1 - cx, a, b, c, t, scale, pairs, starts, tables
@@ -178,26 +175,20 @@ def _adjoint(  # type: ignore[no-untyped-def]
                 )
             for ys in range(0, y1 - y0, subtile):
                 for xs in range(0, x1 - x0, subtile):
-                    for angle in range(0, i1 - i0, VECTOR):
-                        angles = min(VECTOR, i1 - i0 - angle)
-                        count = angles * pairs
-                        for y in range(ys, min(ys + subtile, y1 - y0)):
-                            many = min(subtile, x1 - x0 - xs)
-                            for x in range(many):
-                                row, sample, at = (y, xs + x, x * stretch) if along_y else (xs + x, y, x * stretch)
-                                for k in range(pairs):
-                                    column_pairs(
-                                        row, sample, angle, 2 * k - pairs + 1, angles, tables, at + k * angles,
-                                        offsets, near, far
-                                    )  # fmt: skip
-                                at += count
-                                if count % 2:
-                                    offsets[at], near[at], far[at] = offsets[at - 1], 0, 0
-                            for x in range(many):
-                                accumulate_pairs(
-                                    group, sums, sums_at + (y * wide + xs + x) * lanes, packed, begin,
-                                    offsets, near, far, x * stretch, count + count % 2
-                                )  # fmt: skip
+                    many = min(subtile, x1 - x0 - xs)
+                    for y in range(ys, min(ys + subtile, y1 - y0)):
+                        for x in range(many):
+                            row, sample, at = (y, xs + x, x * stretch) if along_y else (xs + x, y, x * stretch)
+                            for k in range(pairs):
+                                column_pairs(
+                                    row, sample, 2 * k - pairs + 1, tables, at + k * angles, offsets, near, far
+                                )
+                            at += count
+                            if count % 2:
+                                offsets[at], near[at], far[at] = offsets[at - 1], 0, 0
+                        for x in range(many):
+                            to = sums_at + (y * wide + xs + x) * lanes
+                            accumulate_pairs(group, sums, to, packed, begin, offsets, near, far, x * stretch, even)
         for y in range(y0, y1):
             for x in range(x0, x1):
                 start, at = (y * width + x) * slices + z, sums_at + ((y - y0) * wide + x - x0) * lanes
@@ -230,8 +221,8 @@ def forward(volume: NDArray[np.float32], sinogram: NDArray[np.float32], rays: Ra
 
     def work(span: tuple[int, int], group: tuple[int, ...], z: int, valid: int) -> None:
         _forward(
-            group, span, volume.reshape(-1), sinogram.reshape(-1), width, height, columns, slices, z, valid, rays.number,
-            rays.axis, rays.a, rays.b, rays.c, rays.scale, rays.blocks, detectors, STRIP
+            group, span, volume.reshape(-1), sinogram.reshape(-1), width, height, columns, slices, z, valid,
+            rays.number, rays.axis, rays.a, rays.b, rays.c, rays.scale, rays.blocks, detectors, STRIP
         )  # fmt: skip
 
     for group, z, valid in _groups(slices):
@@ -251,8 +242,8 @@ def adjoint(sinogram: NDArray[np.float32], volume: NDArray[np.float32], rays: Ra
 
     def work(span: tuple[int, int], group: tuple[int, ...], z: int, valid: int) -> None:
         _adjoint(
-            group, span, sinogram.reshape(-1), volume.reshape(-1), width, height, columns, slices, z, valid, rays.number,
-            rays.axis, rays.a, rays.b, rays.c, rays.t, rays.scale, rays.blocks, rays.pairs, TILE, SUBTILE,
+            group, span, sinogram.reshape(-1), volume.reshape(-1), width, height, columns, slices, z, valid,
+            rays.number, rays.axis, rays.a, rays.b, rays.c, rays.t, rays.scale, rays.vectors, rays.pairs, TILE, SUBTILE,
             ColumnTables.empty()
         )  # fmt: skip
 

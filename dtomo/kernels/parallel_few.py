@@ -97,7 +97,7 @@ def _adjoint(  # type: ignore[no-untyped-def]
     flat = sinogram.ravel()
     columns = sinogram.shape[1]
     across = (width + tile - 1) // tile
-    starts = np.empty(BLOCK, np.int64)
+    starts = np.empty(VECTOR, np.int64)
     packed = np.empty(0, np.float32)
     sums = np.empty((tile, tile), np.float32)
     for job in range(jobs[0], jobs[1]):
@@ -117,9 +117,7 @@ def _adjoint(  # type: ignore[no-untyped-def]
                 _pack(flat, number[i] * columns, 1, columns, first, reach, packed, REACH + (i - i0) * reach)
             out = sums.ravel()
             for row in range(rows):
-                for angle in range(0, i1 - i0, VECTOR):
-                    count = min(VECTOR, i1 - i0 - angle)
-                    gather_angles(out, row * tile, packed, REACH, row, 0, angle, count, tables)
+                gather_angles(out, row * tile, packed, REACH, row, i1 - i0, tables)
         for y in range(min(tile, height - y0)):
             for x in range(min(tile, width - x0)):
                 volume[y0 + y, x0 + x] = sums[x, y] if turned else sums[y, x]
@@ -150,7 +148,7 @@ def adjoint(sinogram: NDArray[np.float32], volume: NDArray[np.float32], rays: Ra
         def work(span: tuple[int, int], image: NDArray[np.float32] = image, lines: NDArray[np.float32] = lines) -> None:
             r = rays
             _adjoint(
-                span, lines, image, r.number, r.axis, r.a, r.b, r.c, r.t, r.scale, r.blocks, r.pairs, TILE,
+                span, lines, image, r.number, r.axis, r.a, r.b, r.c, r.t, r.scale, r.vectors, r.pairs, TILE,
                 ColumnTables.empty(),
             )  # fmt: skip
 

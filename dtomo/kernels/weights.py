@@ -23,7 +23,7 @@ FRACTION = 24
 
 ONE = 1 << FRACTION
 
-BLOCK = 2 * VECTOR
+BLOCK = 4 * VECTOR
 """Angles in one block at most: neighbours that share a main axis."""
 
 SPREAD = 96
@@ -33,8 +33,9 @@ SPREAD = 96
 class Rays(NamedTuple):
     """Where rays cross: ``a (d - columns // 2) + b (m - rows // 2) + c + t (sample - samples // 2) = 0``.
 
-    One entry for each angle, sorted by main axis (0: rows are y, samples x; 1: the other way round), then by slope;
-    then one vector of padding. `a`, `b`, `c`, `t` in units of 2^-24 samples (Joseph) or columns (interpolation).
+    One entry for each angle, sorted by main axis (0: rows are y, samples x; 1: the other way round), then by
+    direction and slope; then one vector of padding. `a`, `b`, `c`, `t` in units of 2^-24 samples (Joseph) or columns
+    (interpolation).
     """
 
     number: NDArray[np.int64]  # which angle of the caller's
@@ -45,6 +46,7 @@ class Rays(NamedTuple):
     t: NDArray[np.int64]
     scale: NDArray[np.float32]  # weight of a sample met exactly, times 2^-24
     blocks: NDArray[np.int64]  # borders of blocks of neighbouring rays with one main axis
+    vectors: NDArray[np.int64]  # the same with at most `VECTOR` rays
     pairs: int  # pairs of columns that can touch one voxel at one angle
     pitch: float
 
@@ -58,13 +60,17 @@ def rays(radians: NDArray[np.float64], center: float, columns: int, width: int, 
     slope = other / main
     a, b = pitch / main, -slope
     c = (across - 1) / 2 - across // 2 - slope * (along // 2 - (along - 1) / 2) + (columns // 2 - center) * a
-    order, lever = np.lexsort((b, axis)), max(abs(center), abs(columns - center))
-    borders = [0]
-    for i in range(1, len(order)):
-        one, two = order[borders[-1]], order[i]
-        drift = abs(b[two] - b[one]) * along[one] / 2 + abs(a[two] - a[one]) * lever
-        if axis[two] != axis[one] or i - borders[-1] >= BLOCK or drift > SPREAD:
-            borders.append(i)
+    order, lever = np.lexsort((b, main < 0, axis)), max(abs(center), abs(columns - center))
+
+    def borders(limit: int) -> NDArray[np.int64]:
+        found = [0]
+        for i in range(1, len(order)):
+            one, two = order[found[-1]], order[i]
+            drift = abs(b[two] - b[one]) * along[one] / 2 + abs(a[two] - a[one]) * lever
+            if axis[two] != axis[one] or i - found[-1] >= limit or drift > SPREAD:
+                found.append(i)
+        return np.array([*found, len(order)], np.int64)
+
     return Rays(
         number=_table(order, np.int64),
         axis=_table(axis[order], np.int64),
@@ -73,7 +79,8 @@ def rays(radians: NDArray[np.float64], center: float, columns: int, width: int, 
         c=_table(np.rint(c[order] * ONE), np.int64),
         t=_table(np.full(len(order), -ONE), np.int64),
         scale=_table(np.abs(1 / main[order]) / ONE, np.float32),
-        blocks=np.array([*borders, len(order)], np.int64),
+        blocks=borders(BLOCK),
+        vectors=borders(VECTOR),
         pairs=max(1, int(np.ceil(1 / pitch - 1e-9))),
         pitch=pitch,
     )
@@ -128,7 +135,7 @@ def ray_pairs(
 
 
 class ColumnTables(NamedTuple):
-    """What `column_pairs` reads of each angle of a block, for one tile of voxels."""
+    """What `column_pairs` reads of each angle of a vector, for one tile of voxels."""
 
     column: NDArray[np.float32]  # the tile's first voxel in packed columns, and what a row and a sample add
     column_row: NDArray[np.float32]
@@ -142,50 +149,42 @@ class ColumnTables(NamedTuple):
 
     @classmethod
     def empty(cls) -> "ColumnTables":
-        """Room for one block and one vector of padding."""
-        floats, wholes = np.zeros((4, BLOCK + VECTOR), np.float32), np.zeros((5, BLOCK + VECTOR), np.int32)
+        """Room for one vector."""
+        floats, wholes = np.zeros((4, VECTOR), np.float32), np.zeros((5, VECTOR), np.int32)
         return cls(*floats[:3], *wholes, floats[3])  # type: ignore[call-arg]
 
 
 @intrinsic
 def column_pairs(
-    typingctx: Any, row: Any, sample: Any, angle: Any, shift: Any, count: Any, tables: Any, at: Any, offsets: Any,
-    near: Any, far: Any,
-) -> Any:  # fmt: skip
-    """Scratch from entry `at` on for one voxel of a tile at `count` angles of a block, from its number `angle` on.
+    typingctx: Any, row: Any, sample: Any, shift: Any, tables: Any, at: Any, offsets: Any, near: Any, far: Any
+) -> Any:
+    """Scratch from entry `at` on for one voxel of a tile at one vector of angles.
 
     The nearest column before the voxel, plus `shift`, and the next one: ``offset = place + column``, weights
-    ``scale max(0, 1 - |gap|)``. Writes whole vectors.
+    ``scale max(0, 1 - |gap|)``. Writes a whole vector.
     """
-    sig = types.void(
-        types.int32, types.int32, types.intp, types.int32, types.intp, tables, types.intp, offsets, near, far
-    )  # fmt: skip
+    sig = types.void(types.int32, types.int32, types.int32, tables, types.intp, offsets, near, far)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         e, b = Emitter(builder), builder
-        pointers = [
-            context.make_array(kind)(context, builder, builder.extract_value(args[5], i)).data
-            for i, kind in enumerate(sig.args[5])
-        ]
-        scratch = [e.at(array_data(context, builder, sig, args, i), args[6]) for i in (7, 8, 9)]
-        row, sample, shift = (e.broadcast(args[i]) for i in (0, 1, 3))
-        row_f, sample_f = b.sitofp(row, vector(F32)), b.sitofp(sample, vector(F32))
+        column, column_row, column_sample, gap, gap_row, gap_sample, gap_column, place, scale = (
+            e.load(context.make_array(kind)(context, builder, builder.extract_value(args[3], i)).data)
+            for i, kind in enumerate(sig.args[3])
+        )
+        scratch = [e.at(array_data(context, builder, sig, args, i), args[4]) for i in (5, 6, 7)]
+        row, sample, shift = (e.broadcast(args[i]) for i in (0, 1, 2))
+        line = e.fma(column_row, b.sitofp(row, vector(F32)), column)
+        nearest = e.floor(e.fma(column_sample, b.sitofp(sample, vector(F32)), line))
+        index = b.add(b.fptosi(nearest, vector(I32)), shift)
+        gap = b.add(b.add(gap, b.mul(gap_row, row)), b.add(b.mul(gap_sample, sample), b.mul(gap_column, index)))
 
         def hat(gap: Any) -> Any:
             rest = b.sub(e.constant(I32, ONE), e.magnitude(gap))
             return b.fmul(b.sitofp(e.not_negative(rest), vector(F32)), scale)
 
-        with e.vectors_of(args[4]) as done:
-            here = b.add(args[2], done)
-            column, column_row, column_sample, gap, gap_row, gap_sample, gap_column, place, scale = (
-                e.load(e.at(pointer, here)) for pointer in pointers
-            )
-            nearest = e.floor(e.fma(column_sample, sample_f, e.fma(column_row, row_f, column)))
-            index = b.add(b.fptosi(nearest, vector(I32)), shift)
-            gap = b.add(b.add(gap, b.mul(gap_row, row)), b.add(b.mul(gap_sample, sample), b.mul(gap_column, index)))
-            e.store(b.add(place, index), e.at(scratch[0], done))
-            e.store(hat(gap), e.at(scratch[1], done))
-            e.store(hat(b.add(gap, gap_column)), e.at(scratch[2], done))
+        e.store(b.add(place, index), scratch[0])
+        e.store(hat(gap), scratch[1])
+        e.store(hat(b.add(gap, gap_column)), scratch[2])
         return context.get_dummy_value()
 
     return sig, codegen

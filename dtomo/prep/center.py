@@ -120,8 +120,7 @@ def find_center(
     low, high = _search_range(search, columns)
     if not float(np.ptp(data)) > 0:
         raise UserError(
-            "all projections are one constant, so there is no center to find; choose rows that show the "
-            "object"
+            "all projections are one constant, so there is no center to find; choose rows that show the object"
         )
     full_turn = is_full_turn(degrees)
     methods: dict[str, Method] = {}
@@ -137,30 +136,22 @@ def find_center(
     return _combined(methods, notes, any(ends), (low, high), columns)
 
 
-def _checked(
-    projections: NDArray[Any], angles: ArrayLike
-) -> tuple[NDArray[np.float32], NDArray[np.float64], float]:
+def _checked(projections: NDArray[Any], angles: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.float64], float]:
     data = np.asarray(projections)
     degrees = np.asarray(angles, np.float64).reshape(-1)
     if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buif":
         raise UserError(
-            f"the center is found from real data (angle, row, column), not from {data.dtype} of shape "
-            f"{data.shape}"
+            f"the center is found from real data (angle, row, column), not from {data.dtype} of shape {data.shape}"
         )
     if len(degrees) != len(data) or not np.isfinite(degrees).all():
-        raise UserError(
-            f"the center needs one finite angle per view, but has {len(degrees)} for {len(data)} views"
-        )
+        raise UserError(f"the center needs one finite angle per view, but has {len(degrees)} for {len(data)} views")
     if len(data) < 2 or data.shape[2] < 8:
         raise UserError(
-            f"{len(data)} views of {data.shape[2]} columns are too few to find the center from; give it as "
-            "a number"
+            f"{len(data)} views of {data.shape[2]} columns are too few to find the center from; give it as a number"
         )
     data = data[:, _spread(data.shape[1], _MAX_ROWS)].astype(np.float32)
     if not np.isfinite(data).all():
-        raise UserError(
-            "the projections hold values that are not finite; normalize them before the center is searched"
-        )
+        raise UserError("the projections hold values that are not finite; normalize them before the center is searched")
     data, ring = _without_rings(data)
     return data, degrees, ring
 
@@ -228,9 +219,7 @@ def _add_mirror(
     methods["mirror"] = Method(center, uncertainty, quality, rejected)
     elsewhere, better, _ = score.best()
     if better > quality + 0.02 and better >= 0.6:
-        notes.append(
-            f"views match their mirror images better about column {elsewhere:.1f}, outside the range searched"
-        )
+        notes.append(f"views match their mirror images better about column {elsewhere:.1f}, outside the range searched")
     return at_end and better >= 0.6
 
 

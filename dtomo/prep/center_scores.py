@@ -29,9 +29,7 @@ class Score:
     def best(self) -> tuple[float, float, bool]:
         """Position of the maximum (parabola through three points), its value, whether it lies on the end."""
         index = int(np.argmax(self.values))
-        at_end = (
-            index in (0, len(self.values) - 1) or not np.isfinite(self.values[[index - 1, index + 1]]).all()
-        )
+        at_end = index in (0, len(self.values) - 1) or not np.isfinite(self.values[[index - 1, index + 1]]).all()
         if at_end:
             return float(self.centers[index]), float(self.values[index]), True
         shift = parabola_peak(self.values[index - 1 : index + 2])
@@ -68,9 +66,7 @@ def nearest_half_turns(
     return views, both[nearer, views], miss[nearer, views]
 
 
-def mirror_correlation(
-    projections: NDArray[np.float32], angles: NDArray[np.float64]
-) -> tuple[Score, float] | None:
+def mirror_correlation(projections: NDArray[np.float32], angles: NDArray[np.float64]) -> tuple[Score, float] | None:
     """Normalised correlation of views with the mirrored views half a turn later, over their overlap.
 
     Reaches an axis anywhere on the detector. Full turns use all pairs (partners between two views are
@@ -142,9 +138,7 @@ def _overlap_correlation(direct: NDArray[np.float32], mirrored: NDArray[np.float
     spectrum = np.zeros(size // 2 + 1, np.complex128)
     for start in range(0, lines, 256):
         part = slice(start, start + 256)
-        spectrum += np.sum(
-            fft.rfft(a[part], size) * np.conj(fft.rfft(b[part], size)), axis=0, dtype=np.complex128
-        )
+        spectrum += np.sum(fft.rfft(a[part], size) * np.conj(fft.rfft(b[part], size)), axis=0, dtype=np.complex128)
     product = fft.irfft(spectrum, size)
     shift = np.arange(1 - columns, columns)
     product = product[shift]
@@ -229,9 +223,7 @@ class MomentFit:
     mass_spread: float
 
 
-def first_moment(
-    projections: NDArray[np.float32], angles: NDArray[np.float64], ring: float = 0.0
-) -> MomentFit | None:
+def first_moment(projections: NDArray[np.float32], angles: NDArray[np.float64], ring: float = 0.0) -> MomentFit | None:
     """The centers of mass of the views of an object inside the field lie on a sinusoid about the axis.
 
     `ring` is the standard deviation of what single columns have in all views, whose lever shifts the axis

@@ -14,7 +14,7 @@ from scipy import fft
 
 from dtomo.prep.halfturn import fold_360
 from dtomo.prep.padding import extend
-from dtomo.prep.threads import run_blocks
+from dtomo.threads import run_blocks
 
 Reconstruct = Callable[[NDArray[np.float32], NDArray[np.float64], float], NDArray[np.float32]]
 """(sinogram (angle, column), angles in degrees, center) -> slice (y, x)."""
@@ -25,9 +25,7 @@ _CUTOFF = 0.25
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _back_project(
-    sinogram: Any, cosine: Any, sine: Any, weights: Any, center: float, x: Any, y: Any, out: Any
-) -> None:
+def _back_project(sinogram: Any, cosine: Any, sine: Any, weights: Any, center: float, x: Any, y: Any, out: Any) -> None:
     """Sum over the angles of the filtered (angle, column) at the points' columns, linear between columns."""
     columns = sinogram.shape[1]
     out[:] = 0
@@ -138,9 +136,7 @@ def slice_faults(
         values = np.empty(x.size, np.float32)
         parts = []
         for sinogram in ready:
-            _back_project(
-                sinogram, np.cos(theta), np.sin(theta), weights, float(centers[start]), x, y, values
-            )
+            _back_project(sinogram, np.cos(theta), np.sin(theta), weights, float(centers[start]), x, y, values)
             parts.append(fault(values))
         return float(np.mean(parts))
 

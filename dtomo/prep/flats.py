@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.prep import line_kernels, stripe_kernels
-from dtomo.prep.threads import run_blocks
+from dtomo.threads import run_blocks
 
 REPAIR_RULE = (
     "dead pixels and values that are not finite take the straight line between their nearest good "
@@ -77,9 +77,7 @@ class NormalizeReport:
             f"({self.not_positive} not positive, {self.not_finite} not finite)",
         ]
         if self.empty_lines:
-            parts.append(
-                f"{self.empty_lines} detector lines had no usable value and were set to transmission 1"
-            )
+            parts.append(f"{self.empty_lines} detector lines had no usable value and were set to transmission 1")
         if self.lines_without_air:
             parts.append(f"{self.lines_without_air} detector lines had no positive air and were not levelled")
         rule = f" ({REPAIR_RULE})" if self.dead_pixels or self.repaired else ""
@@ -90,8 +88,7 @@ def _projections(array: NDArray[Any], what: str = "projections") -> NDArray[Any]
     array = np.asarray(array)
     if array.ndim != 3 or 0 in array.shape:
         raise UserError(
-            f"{what} must have the three axes (angle, row, column), none empty, but have the shape "
-            f"{array.shape}"
+            f"{what} must have the three axes (angle, row, column), none empty, but have the shape {array.shape}"
         )
     if array.dtype.kind not in "buif":
         raise UserError(f"{what} must be real numbers, but their type is {array.dtype}")
@@ -149,9 +146,7 @@ def average_frames(
         )
     if exclude:
         if not all(-len(stack) <= number < len(stack) for number in exclude):
-            raise UserError(
-                f"cannot leave out frames {list(exclude)} of the {what}: there are only {len(stack)}"
-            )
+            raise UserError(f"cannot leave out frames {list(exclude)} of the {what}: there are only {len(stack)}")
         stack = np.delete(stack, list(exclude), axis=0)
         if len(stack) == 0:
             raise UserError(f"all frames of the {what} are left out; keep at least one")
@@ -312,9 +307,7 @@ def _output(out: NDArray[np.float32] | None, shape: tuple[int, ...]) -> NDArray[
     if out is None:
         return np.empty(shape, np.float32)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise UserError(
-            f"the output must be a contiguous float32 array of shape {shape}, not {out.dtype} {out.shape}"
-        )
+        raise UserError(f"the output must be a contiguous float32 array of shape {shape}, not {out.dtype} {out.shape}")
     return out
 
 
@@ -348,17 +341,13 @@ def find_bad_pixels(
     if given is None:
         raise UserError("bad pixels are found from flats or darks, but neither is given")
     if not 0 < tolerance <= 1 or window < 3:
-        raise UserError(
-            f"bad pixels need a tolerance in 0 to 1 and a window of at least 3, not {tolerance}, {window}"
-        )
+        raise UserError(f"bad pixels need a tolerance in 0 to 1 and a window of at least 3, not {tolerance}, {window}")
     shape = (int(np.shape(given)[-2]), int(np.shape(given)[-1])) if np.ndim(given) >= 2 else (0, 0)
     dark = average_frames(darks, shape, what="darks")
     if flats is None:
         level = _row_median(dark, window)
         spread = _row_median(np.abs(dark - level), window)
-        return ~np.isfinite(dark) | (
-            np.abs(dark - level) > 10 * np.maximum(spread, 1) + tolerance * np.abs(level)
-        )
+        return ~np.isfinite(dark) | (np.abs(dark - level) > 10 * np.maximum(spread, 1) + tolerance * np.abs(level))
     response = average_frames(flats, shape, what="flats") - dark
     level = _row_median(response, window)
     bad = ~np.isfinite(response) | (response <= 0) | (np.abs(response - level) > tolerance * np.abs(level))
@@ -406,9 +395,7 @@ def remove_outliers(
     def block(start: int, stop: int) -> int:
         rows = np.ascontiguousarray(projections[:, start:stop], np.float32)
         cleaned = np.empty_like(rows)
-        count = line_kernels.replace_outliers(
-            rows, np.float32(threshold), kind != "dark", kind != "bright", cleaned
-        )
+        count = line_kernels.replace_outliers(rows, np.float32(threshold), kind != "dark", kind != "bright", cleaned)
         result[:, start:stop] = cleaned
         return int(count)
 

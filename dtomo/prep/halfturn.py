@@ -63,8 +63,7 @@ def fold_360(
     columns = data.shape[2]
     if not 0 <= center <= columns - 1:
         raise UserError(
-            f"the axis at column {center:g} is not on the detector (0 to {columns - 1}): the two halves do "
-            "not meet"
+            f"the axis at column {center:g} is not on the detector (0 to {columns - 1}): the two halves do not meet"
         )
     views, first, second, weight = pair_half_turns(degrees)
     wide, offset, direct_weight = _layout(columns, center)
@@ -167,7 +166,5 @@ def _add_mirrored(view: NDArray[np.float32], center: float, offset: int, target:
 def _lagrange(fraction: float) -> NDArray[np.float32]:
     """Weights of the columns -2 … 3 that give the value at `fraction` in [0, 1)."""
     nodes = np.arange(1 - _TAPS // 2, _TAPS // 2 + 1, dtype=np.float64)
-    weights = [
-        math.prod((fraction - other) / (node - other) for other in nodes if other != node) for node in nodes
-    ]
+    weights = [math.prod((fraction - other) / (node - other) for other in nodes if other != node) for node in nodes]
     return np.array(weights, np.float32)

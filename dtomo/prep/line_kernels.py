@@ -47,9 +47,7 @@ def minus_log_line(line: Any) -> None:
         f = mantissa - np.float32(1)
         s = f / (mantissa + np.float32(1))
         z = s * s
-        series = z * (
-            np.float32(2 / 3) + z * (np.float32(2 / 5) + z * (np.float32(2 / 7) + z * np.float32(2 / 9)))
-        )
+        series = z * (np.float32(2 / 3) + z * (np.float32(2 / 5) + z * (np.float32(2 / 7) + z * np.float32(2 / 9))))
         # 2 s = f - s f keeps f exact
         power = np.float32(exponent)
         logarithm = power * _LN2_HIGH + (f + (s * series + (power * _LN2_LOW - s * f)))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.prep import flats
-from dtomo.prep.threads import run_blocks
+from dtomo.threads import run_blocks
 
 _KEV_METERS = 1.239841984e-9
 """Wavelength in metres times photon energy in keV (CODATA)."""
@@ -25,9 +25,7 @@ def millimeters(distance: float | str) -> float:
         try:
             value = float(number) * _UNITS[unit.strip() or "mm"]
         except (ValueError, KeyError):
-            raise UserError(
-                f"the distance {distance!r} is not a number with one of the units m, cm, mm, um"
-            ) from None
+            raise UserError(f"the distance {distance!r} is not a number with one of the units m, cm, mm, um") from None
     else:
         value = float(distance)
     if not math.isfinite(value):
@@ -190,9 +188,7 @@ def paganin(
     """
     data = np.asarray(transmission)
     if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buif":
-        raise UserError(
-            f"phase retrieval needs real data (angle, row, column), not {data.dtype} of shape {data.shape}"
-        )
+        raise UserError(f"phase retrieval needs real data (angle, row, column), not {data.dtype} of shape {data.shape}")
     length = paganin_length(
         energy=energy,
         distance=distance,
@@ -240,8 +236,7 @@ def _filtered(frame: NDArray[Any], response: NDArray[np.float32]) -> NDArray[np.
     single = np.array(frame, np.float32)
     if not np.isfinite(single).all():
         raise UserError(
-            f"phase retrieval met {int((~np.isfinite(single)).sum())} values that are not finite; "
-            "normalize first"
+            f"phase retrieval met {int((~np.isfinite(single)).sum())} values that are not finite; normalize first"
         )
     spectrum = fft.dctn(single, norm="ortho", overwrite_x=True, workers=1)
     spectrum *= response

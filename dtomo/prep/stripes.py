@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.prep import stripe_kernels
-from dtomo.prep.threads import run_blocks
+from dtomo.threads import run_blocks
 
 StripeMethod = Literal["combined", "sorting", "algotom", "none"]
 """How to remove stripes."""
@@ -74,25 +74,17 @@ def remove_stripes(
     """
     data = np.asarray(attenuation)
     if method not in get_args(StripeMethod):
-        raise UserError(
-            f"there is no stripe method {method!r}; choose from {', '.join(get_args(StripeMethod))}"
-        )
+        raise UserError(f"there is no stripe method {method!r}; choose from {', '.join(get_args(StripeMethod))}")
     if order not in ("projections", "sinograms"):
         raise UserError(f"the axis order is projections or sinograms, not {order!r}")
     if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buif":
-        raise UserError(
-            f"stripe removal needs real data with three axes, not {data.dtype} of shape {data.shape}"
-        )
+        raise UserError(f"stripe removal needs real data with three axes, not {data.dtype} of shape {data.shape}")
     if not snr > 1 or small < 1 or large < 1:
-        raise UserError(
-            f"stripe removal needs snr > 1 and widths of at least 1, not {snr}, {large} and {small}"
-        )
+        raise UserError(f"stripe removal needs snr > 1 and widths of at least 1, not {snr}, {large} and {small}")
     if out is None:
         out = np.empty(data.shape, np.float32)
     elif out.shape != data.shape or out.dtype != np.float32:
-        raise UserError(
-            f"the output must be float32 of shape {data.shape}, not {out.dtype} of shape {out.shape}"
-        )
+        raise UserError(f"the output must be float32 of shape {data.shape}, not {out.dtype} of shape {out.shape}")
     rows_first = (slice(None), slice(None), slice(None)) if order == "sinograms" else None
     source = data if rows_first else np.moveaxis(data, 1, 0)
     result = out if rows_first else np.moveaxis(out, 1, 0)
@@ -129,9 +121,7 @@ def _filter(method: str, snr: float, large: int, small: int) -> Callable[[NDArra
 
         return algotom
     if method == "sorting":
-        return lambda sinogram: (
-            _sorting(np.array(sinogram.T, np.float32, order="C"), snr, large, small, False).T
-        )
+        return lambda sinogram: _sorting(np.array(sinogram.T, np.float32, order="C"), snr, large, small, False).T
     return lambda sinogram: _combined(np.array(sinogram.T, np.float32, order="C"), snr, large, small).T
 
 
@@ -146,9 +136,7 @@ def _combined(columns: NDArray[np.float32], snr: float, large: int, small: int) 
     return _sorting(columns, snr, large, small, True)
 
 
-def _sorting(
-    columns: NDArray[np.float32], snr: float, large: int, small: int, wide: bool
-) -> NDArray[np.float32]:
+def _sorting(columns: NDArray[np.float32], snr: float, large: int, small: int, wide: bool) -> NDArray[np.float32]:
     """Move each column's distribution onto the median of its neighbours, in place."""
     count, angles = columns.shape
     knots = stripe_kernels.quantile_means(np.sort(columns, axis=1), min(_KNOTS, angles))

@@ -72,9 +72,7 @@ def test_beam_brightness_and_offset_do_not_matter(scan):
 def test_order_of_views_does_not_matter(scan):
     data = scan(128, 60.2, HALF)
     order = np.random.default_rng(0).permutation(180)
-    assert find_center(data[order], HALF[order]).center == pytest.approx(
-        find_center(data, HALF).center, abs=0.02
-    )
+    assert find_center(data[order], HALF[order]).center == pytest.approx(find_center(data, HALF).center, abs=0.02)
 
 
 def test_best_on_the_end_of_the_search_is_said(scan):
@@ -119,11 +117,7 @@ def test_own_reconstruction_is_used(scan):
         ready = center_slices.filtered(sinogram)
         x = np.arange(64) - 31.5
         theta = np.deg2rad(angles)
-        u = (
-            x[None, None, :] * np.cos(theta)[:, None, None]
-            + x[None, :, None] * np.sin(theta)[:, None, None]
-            + center
-        )
+        u = x[None, None, :] * np.cos(theta)[:, None, None] + x[None, :, None] * np.sin(theta)[:, None, None] + center
         return sum(np.interp(u[k], np.arange(64), ready[k]) for k in range(len(angles))).astype(np.float32)
 
     found = find_center(data, HALF, reconstruct=reconstruct)
@@ -136,9 +130,7 @@ def test_tooth(data):
     h5py = pytest.importorskip("h5py")
     with h5py.File(data("tooth_dxchange/tooth.h5")) as file:
         group = file["exchange"]
-        attenuation, _ = normalize(
-            group["data"][:], group["data_white"][:], group["data_dark"][:], minus_log=True
-        )
+        attenuation, _ = normalize(group["data"][:], group["data_white"][:], group["data_dark"][:], minus_log=True)
         angles = group["theta"][:]
     start = time.perf_counter()
     found = find_center(attenuation, angles)

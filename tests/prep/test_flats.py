@@ -1,7 +1,7 @@
-import numba
 import numpy as np
 import pytest
 
+from dtomo import threads
 from dtomo.errors import UserError
 from dtomo.prep import flats, line_kernels
 
@@ -64,16 +64,14 @@ def test_rows_and_threads_do_not_change_the_bits(frames):
     whole, _ = flats.normalize(raw, bright, dark, minus_log=True, air_columns=(4, 3))
     for start, stop in ((0, 1), (1, 3), (3, 5)):
         rows = slice(start, stop)
-        part, _ = flats.normalize(
-            raw[:, rows], bright[:, rows], dark[:, rows], minus_log=True, air_columns=(4, 3)
-        )
+        part, _ = flats.normalize(raw[:, rows], bright[:, rows], dark[:, rows], minus_log=True, air_columns=(4, 3))
         assert np.array_equal(part, whole[:, rows])
-    before = numba.get_num_threads()
+    before = threads.get_threads()
     try:
-        numba.set_num_threads(1)
+        threads.set_threads(1)
         single, _ = flats.normalize(raw, bright, dark, minus_log=True, air_columns=(4, 3))
     finally:
-        numba.set_num_threads(before)
+        threads.set_threads(before)
     assert np.array_equal(single, whole)
 
 
@@ -177,9 +175,7 @@ def test_wrong_frames_are_refused_with_both_shapes(bright, dark, words):
     assert all(word in str(error.value) for word in words)
 
 
-@pytest.mark.parametrize(
-    "array", [np.ones((3, 4)), np.ones((0, 3, 4)), np.ones((2, 3, 4), complex), np.array("a")]
-)
+@pytest.mark.parametrize("array", [np.ones((3, 4)), np.ones((0, 3, 4)), np.ones((2, 3, 4), complex), np.array("a")])
 def test_wrong_projections_are_refused(array):
     with pytest.raises(UserError):
         flats.normalize(array)

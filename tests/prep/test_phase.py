@@ -44,9 +44,7 @@ def test_no_distance_is_the_plain_logarithm():
 def test_edges_are_mirrored():
     data = np.random.default_rng(1).uniform(0.2, 1, (1, 40, 50))
     mirrored = np.pad(data, ((0, 0), (40, 40), (50, 50)), mode="symmetric")
-    np.testing.assert_allclose(
-        paganin(mirrored, **SETUP)[:, 40:80, 50:100], paganin(data, **SETUP), atol=1e-5
-    )
+    np.testing.assert_allclose(paganin(mirrored, **SETUP)[:, 40:80, 50:100], paganin(data, **SETUP), atol=1e-5)
 
 
 def test_input_stays_and_delta_and_beta_give_the_ratio():

@@ -1,7 +1,7 @@
-import numba
 import numpy as np
 import pytest
 
+from dtomo import threads
 from dtomo.errors import UserError
 from dtomo.prep import remove_stripes, stripe_kernels
 
@@ -66,12 +66,12 @@ def test_rows_and_threads_do_not_change_the_bits(sinograms, method):
     _, striped = sinograms
     whole = remove_stripes(striped, method=method)
     assert np.array_equal(remove_stripes(striped[:, 1:2], method=method), whole[:, 1:2])
-    before = numba.get_num_threads()
+    before = threads.get_threads()
     try:
-        numba.set_num_threads(1)
+        threads.set_threads(1)
         assert np.array_equal(remove_stripes(striped, method=method), whole)
     finally:
-        numba.set_num_threads(before)
+        threads.set_threads(before)
 
 
 def test_order_and_output(sinograms):
