@@ -47,6 +47,7 @@ _CONFIGURATION = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 1.0,
     "distributed.worker.profile.enabled": False,
+    "distributed.worker.preload": ["dtomo.distributed.worker"],
     "distributed.admin.large-graph-warning-threshold": "64MiB",
 }
 

@@ -25,13 +25,14 @@ def open_scan(settings: ReconSettings) -> io.Scan:
     """
     if settings.filter not in FILTERS:
         raise UserError(f"--filter {settings.filter} is not known; choose one of {', '.join(FILTERS)}")
+    files = settings.plain()  # absolute paths: a worker may run in another folder
     scan = io.open(
-        settings.scan,
+        files["scan"],
         dataset=settings.dataset,
-        angles=settings.angles,
+        angles=files["angles"],
         angle_unit=settings.angle_unit,
-        flats=settings.flats,
-        darks=settings.darks,
+        flats=files["flats"],
+        darks=files["darks"],
         normalized=settings.normalized,
         skip_flats=settings.skip_flats,
         skip_darks=settings.skip_darks,

@@ -1,13 +1,13 @@
 """C14: chunks, slabs and workers do not change a bit of the answer."""
 
 from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
 
 import dtomo
+from dtomo.distributed.clusters import Resources, connect
 from dtomo.geometry import ParallelBeam
 from dtomo.recon import run
 from dtomo.recon.prepare import line_integrals
@@ -68,21 +68,40 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _volume(scan: Path, folder: Path, name: str, **changes: Any) -> np.ndarray:
-    output = folder / f"{name}.zarr"
-    run(ReconSettings(**{"scan": scan, "output": output, "center": 23.9, **changes}), quiet=True)
-    return np.asarray(dtomo.io.open_volume(output).array)
+@pytest.fixture(scope="module")
+def one_worker(scan: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """Volumes of all algorithms from one worker and one slab."""
+    return _volumes(scan, tmp_path_factory.mktemp("one"), workers=1, slab=52)
 
 
-@pytest.mark.parametrize("algorithm", ["fbp", "sirt", "cgls"])
-def test_workers_and_slabs_do_not_change_the_bits(scan: Path, tmp_path: Path, algorithm: str) -> None:
-    options = {"algorithm": algorithm, "iterations": 4}
-    first = _volume(scan, tmp_path, "one", workers=1, slab=52, **options)
-    assert np.isfinite(first).all()
-    assert first.std() > 0
-    for workers, slab in ((2, 16), (3, 10)):
-        other = _volume(scan, tmp_path, f"{workers}-{slab}", workers=workers, slab=slab, **options)
-        assert np.array_equal(first, other), f"{workers} workers, slabs of {slab}"
+def _volumes(scan: Path, folder: Path, *, workers: int, slab: int) -> dict[str, np.ndarray]:
+    found = {}
+    with connect(Resources(workers, 1, 2_000_000_000, dashboard=":0")) as client:
+        for algorithm in ("fbp", "sirt", "cgls"):
+            settings = ReconSettings(
+                scan=scan,
+                output=folder / f"{algorithm}.zarr",
+                center=23.9,
+                algorithm=algorithm,
+                iterations=4,
+                slab=slab,
+                cluster=client.scheduler.address,
+            )
+            done = run(settings, quiet=True)
+            assert done.plan.resources.workers == workers
+            found[algorithm] = np.asarray(dtomo.io.open_volume(settings.output).array)
+    return found
+
+
+@pytest.mark.parametrize(("workers", "slab"), [(2, 16), (3, 10)])
+def test_workers_and_slabs_do_not_change_the_bits(
+    scan: Path, tmp_path: Path, one_worker: dict[str, np.ndarray], workers: int, slab: int
+) -> None:
+    for algorithm, found in _volumes(scan, tmp_path, workers=workers, slab=slab).items():
+        expected = one_worker[algorithm]
+        assert np.isfinite(expected).all()
+        assert expected.std() > 0
+        assert np.array_equal(expected, found), f"{algorithm}, {workers} workers, slabs of {slab}"
 
 
 def _phase_settings(scan: Path) -> ReconSettings:

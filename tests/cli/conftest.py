@@ -75,6 +75,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """Address of a cluster of one worker, so that not every run has to start its own."""
+    from dtomo.distributed.clusters import Resources, connect
+
+    with connect(Resources(1, 2, 2_000_000_000, dashboard=":0")) as client:
+        yield client.scheduler.address
+
+
+@pytest.fixture(scope="session")
 def scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A raw scan: 64 slices of 64 × 64 voxels, axis at column 38.5."""
     path = tmp_path_factory.mktemp("scan") / "scan.h5"
