@@ -2,10 +2,8 @@
 
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import single_precision
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.operators import backproject, filter_projections, fourier_backproject
@@ -56,15 +54,8 @@ def fbp(
     A. C. Kak and M. Slaney, Principles of Computerized Tomographic Imaging (1988), chapter 3. A slice has the same
     bits alone, in any slab and on any number of threads.
     """
-    expected = (len(geometry.angles), geometry.columns)
-    if projections.ndim != 3 or (projections.shape[0], projections.shape[2]) != expected:
-        raise UserError(
-            f"projections of shape {projections.shape} do not fit a geometry of {expected[0]} angles and {expected[1]} "
-            "columns; the order of axes is (angle, row, column)"
-        )
     if method not in ("auto", "backprojection", "nufft"):
         raise UserError(f"the method of filtered back projection is auto, backprojection or nufft, not {method!r}")
-    projections = single_precision(np.asarray(projections))
     if method == "nufft" or (method == "auto" and min(geometry.width, geometry.height) >= NUFFT_FROM):
         return fourier_backproject(projections, geometry, filter, cutoff=cutoff, padding=padding)
     return backproject(filter_projections(projections, geometry, filter, cutoff=cutoff, padding=padding), geometry)

@@ -66,21 +66,21 @@ def cgls(
     gone = operator.zeros() if damping else None  # x - x0
     history = Residuals(tolerance, callback)
     direction = gradient = _gradient(operator, residual, full, gone, damping)
-    steepness = operator.dot(gradient, gradient)
+    steepness = operator.dot_in(gradient, gradient)
     for _ in range(iterations):
-        if history.stop(operator.dot(residual, residual if full is None else residual * full)):
+        if history.stop(operator.dot_out(residual, residual if full is None else residual * full)):
             break
         image = operator.forward(direction)
-        curvature = operator.dot(image, image if full is None else image * full)
+        curvature = operator.dot_out(image, image if full is None else image * full)
         if damping:
-            curvature = curvature + damping**2 * operator.dot(direction, direction)
+            curvature = curvature + damping**2 * operator.dot_in(direction, direction)
         step = np.where(history.active, _ratio(steepness, curvature), 0.0)
         _add(solution, direction, operator.factor_in(step))
         _add(residual, image, operator.factor_out(-step))
         if gone is not None:
             _add(gone, direction, operator.factor_in(step))
         gradient = _gradient(operator, residual, full, gone, damping)
-        before, steepness = steepness, operator.dot(gradient, gradient)
+        before, steepness = steepness, operator.dot_in(gradient, gradient)
         _add(gradient, direction, operator.factor_in(_ratio(steepness, before)))
         direction = gradient
     return history.result(solution)

@@ -93,7 +93,7 @@ def sirt(
         else:
             residual = operator.forward(solution)
             in_pieces(subtract, residual, data)
-        if history.stop(operator.dot(residual, residual if full is None else residual * full)):
+        if history.stop(operator.dot_out(residual, residual if full is None else residual * full)):
             break
         in_pieces(scale, residual, rows)
         update = operator.adjoint(residual)

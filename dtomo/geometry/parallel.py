@@ -59,10 +59,10 @@ class ParallelBeam:
             raise UserError(
                 f"angle number {int(np.argmin(np.isfinite(values)))} is not a finite number; give angles in degrees"
             )
-        if columns < 1 or values.size < 1 or not pitch > 0:
-            raise UserError(
-                f"a geometry needs angles, columns and a positive pitch; got {values.size} angles, {columns} columns, pitch {pitch}"
-            )
+        if columns < 1 or values.size < 1:
+            raise UserError(f"a geometry needs angles and columns; got {values.size} angles, {columns} columns")
+        if not 1 / 32 <= pitch <= 32:
+            raise UserError(f"the detector pitch is in voxels and lies between 1/32 and 32, not at {pitch}")
         put = object.__setattr__
         put(self, "angles", values)
         put(self, "columns", int(columns))
@@ -71,9 +71,8 @@ class ParallelBeam:
         put(self, "height", int(columns if height is None else height))
         put(self, "pitch", float(pitch))
         if self.width < 1 or self.height < 1 or not np.isfinite(self.center):
-            raise UserError(
-                f"a slice needs a positive size and a finite center; got {self.width} x {self.height}, center {self.center}"
-            )
+            size = f"{self.width} x {self.height}"
+            raise UserError(f"a slice needs a positive size and a finite center; got {size}, center {self.center}")
 
     @property
     def radians(self) -> NDArray[np.float64]:

@@ -52,16 +52,16 @@ def inside(origin, inverse, across, m0, m1):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def tile_tables(i0, i1, m0, m1, t0, t1, a, b, c, t, scale, pairs, starts, tables):  # type: ignore[no-untyped-def]
-    """Fill the tables of a tile (rows m0 : m1, samples t0 : t1) and starts[k] with the first column it touches.
+def tile_tables(i0, i1, m0, t0, tile, a, b, c, t, scale, pairs, starts, tables):  # type: ignore[no-untyped-def]
+    """Fill the tables of a tile, rows m0 : m0 + tile and samples t0 : t0 + tile.
 
-    Columns, rows and samples count from the middle. Returns how many columns the tile touches, at most.
+    starts[k] becomes the first column that the tile touches at angle k. Columns, rows and samples count from the middle. Returns how many columns the tile touches, at most.
     """
     reach = 0
     for i in range(i0, i1):
         least, most = np.inf, -np.inf
-        for m in (m0, m1 - 1):
-            for s in (t0, t1 - 1):
+        for m in (m0, m0 + tile - 1):
+            for s in (t0, t0 + tile - 1):
                 u = -(b[i] * m + c[i] + t[i] * s) / a[i]
                 least, most = min(least, u), max(most, u)
         starts[i - i0] = math.floor(least) - pairs

@@ -37,6 +37,16 @@ def ramp_response(length: int, window: str = "ramp", cutoff: float = 1.0) -> NDA
     return np.where(f <= 1, WINDOWS[window](np.minimum(f, 1)), 0.0) * np.fft.rfft(kernel).real
 
 
+def interpolation_response(length: int) -> NDArray[np.float64]:
+    """What makes linear interpolation between samples come closest to the band-limited line, in the mean square.
+
+    3 sinc²(f) / (2 + cos 2πf): the projection onto linear splines (M. Unser, IEEE Signal Processing Magazine 16(6),
+    22-38, 1999), f in cycles per sample, as `rfft` orders it. Without it interpolation damps fine detail.
+    """
+    f = np.arange(length // 2 + 1) / length
+    return 3 * np.sinc(f) ** 2 / (2 + np.cos(2 * np.pi * f))
+
+
 def edge_fall(width: int) -> NDArray[np.float32]:
     """What is left of the edge value at distances 1 … width beyond the edge: a squared cosine from 1 to 0."""
     return (np.cos(np.pi / 2 * np.arange(1, width + 1) / (width + 1)) ** 2).astype(np.float32)

@@ -149,14 +149,8 @@ def _adjoint(  # type: ignore[no-untyped-def]
             angles, along_y = i1 - i0, axis[i0] == 0
             count = angles * pairs
             even = count + count % 2
-            if along_y:
-                reach = tile_tables(
-                    i0, i1, y0 - cy, y1 - cy, x0 - cx, x1 - cx, a, b, c, t, scale, pairs, starts, tables
-                )  # fmt: skip
-            else:
-                reach = tile_tables(
-                    i0, i1, x0 - cx, x1 - cx, y0 - cy, y1 - cy, a, b, c, t, scale, pairs, starts, tables
-                )  # fmt: skip
+            m, t0 = (y0 - cy, x0 - cx) if along_y else (x0 - cx, y0 - cy)
+            reach = tile_tables(i0, i1, m, t0, tile, a, b, c, t, scale, pairs, starts, tables)
             packed, begin = room(packed, (i1 - i0) * reach * lanes)
             for i in range(i0, i1):
                 at = begin + (i - i0) * reach * lanes

@@ -110,7 +110,7 @@ def _adjoint(  # type: ignore[no-untyped-def]
             if axis[i0] == 1 and not turned:
                 sums = sums.T.copy()
                 rows, samples, m, s, turned = samples, rows, s, m, True
-            reach = tile_tables(i0, i1, m, m + rows, s, s + tile, a, b, c, t, scale, pairs, starts, tables)
+            reach = tile_tables(i0, i1, m, s, tile, a, b, c, t, scale, pairs, starts, tables)
             packed, _ = room(packed, (i1 - i0) * reach + 2 * REACH)
             for i in range(i0, i1):
                 first = starts[i - i0] + columns // 2

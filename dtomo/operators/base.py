@@ -65,17 +65,21 @@ class LinearOperator(abc.ABC):
         """Data in the operator's dtype and the memory layout that `forward` returns; a copy only where needed."""
         return data.astype(self.dtype, copy=False)
 
-    def dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Real part of the inner product of two elements of one space, in float64: ``(slices,)`` or ``(1,)``."""
+    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """Real part of the inner product of two volumes in float64: of each slice, ``(slices,)``, or ``(1,)``."""
+        return np.array([np.vdot(x.astype(np.complex128), y.astype(np.complex128)).real])
+
+    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """Real part of the inner product of two sets of projections, likewise."""
         return np.array([np.vdot(x.astype(np.complex128), y.astype(np.complex128)).real])
 
     def factor_in(self, values: NDArray[Any]) -> NDArray[Any]:
         """One value for each slice (or one for all), shaped to multiply a volume."""
-        return values.reshape((-1,) + (1,) * (len(self.shape_in) - 1)).astype(np.float32)
+        return _spread(values, len(self.shape_in), 0)
 
     def factor_out(self, values: NDArray[Any]) -> NDArray[Any]:
         """One value for each slice (or one for all), shaped to multiply projections."""
-        return values.reshape((1, -1) + (1,) * (len(self.shape_out) - 2)).astype(np.float32)
+        return _spread(values, len(self.shape_out), 1)
 
     def norm(self, iterations: int = 30, seed: int = 0) -> float:
         """The largest singular value, from below, by the power method."""
@@ -97,4 +101,11 @@ class LinearOperator(abc.ABC):
 
 
 def _length(x: NDArray[Any]) -> float:
-    return float(np.sqrt(np.vdot(x, x).real))
+    return float(np.linalg.norm(x.astype(np.complex128).ravel()))
+
+
+def _spread(values: NDArray[Any], dimensions: int, axis: int) -> NDArray[Any]:
+    shape = [1] * dimensions
+    if values.size > 1:
+        shape[axis] = values.size
+    return values.reshape(shape).astype(np.float32)

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
-from dtomo.kernels.filters import WINDOWS, filter_lines, padded_length, ramp_response
+from dtomo.kernels.filters import WINDOWS, filter_lines, interpolation_response, padded_length, ramp_response
 from dtomo.kernels.layout import projections_inside_out
+from dtomo.operators.projection import check_projections
 
 FILTERS = (*WINDOWS, "none")
 """Names of filters: windows on the ramp, or no filter at all."""
@@ -19,8 +20,8 @@ Padding = Literal["edge", "zero"]
 def angle_weights(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     """Radians of the half turn that each angle stands for, from angles in degrees.
 
-    Half the way to the neighbours on either side, modulo 180; frames at the same angle share it. A gap that is much
-    wider than the others (a missing wedge) is not filled: it counts as the median gap.
+    Half the way to the neighbours on either side, modulo 180; frames at the same angle share it. One gap that is much
+    wider than all others (a missing wedge) is not filled: it counts as the next widest.
     """
     folded = np.mod(np.asarray(angles, np.float64), 180.0)
     folded[folded > 180 - 1e-6] = 0.0
@@ -29,8 +30,9 @@ def angle_weights(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     if len(places) == 1:
         return np.full(len(folded), np.pi / len(folded))
     gaps = np.diff(np.append(places, places[0] + 180_000_000)) * 1e-6
-    median = float(np.median(gaps))
-    gaps[(gaps > 5 * median) & (gaps > 5.0)] = median
+    next_widest, widest = np.sort(gaps)[-2:]
+    if widest > 5.0 and widest > 5 * next_widest:
+        gaps[np.argmax(gaps)] = next_widest
     each = np.deg2rad((gaps + np.roll(gaps, 1)) / 2) / counts
     return each[which]
 
@@ -47,6 +49,13 @@ def filter_responses(geometry: ParallelBeam, name: str, cutoff: float, length: i
     return (angle_weights(geometry.angles)[:, None] * shape / geometry.pitch).astype(np.float32)
 
 
+def check_padding(padding: str) -> bool:
+    """Whether lines are continued beyond the detector."""
+    if padding not in ("edge", "zero"):
+        raise UserError(f"padding is 'edge' or 'zero', not {padding!r}")
+    return padding == "edge"
+
+
 def filter_projections(
     projections: NDArray[Any],
     geometry: ParallelBeam,
@@ -56,6 +65,9 @@ def filter_projections(
     padding: Padding = "edge",
 ) -> NDArray[Any]:
     """Filter projections ``(angle, row, column)``, float32 or complex64, for `backproject`.
+
+    Besides the ramp and its window the response holds what makes up for the linear interpolation of `backproject`
+    (see `kernels.filters.interpolation_response`).
 
     Parameters
     ----------
@@ -70,9 +82,12 @@ def filter_projections(
     UserError
         Unknown filter or padding.
     """
-    if padding not in ("edge", "zero"):
-        raise UserError(f"padding is 'edge' or 'zero', not {padding!r}")
+    projections = check_projections(projections, geometry)
     length = padded_length(geometry.columns)
+    extend = check_padding(padding)
     lanes = projections_inside_out(projections).view(np.float32)
-    out = filter_lines(lanes, filter_responses(geometry, name, cutoff, length), length, padding == "edge")
+    responses = filter_responses(geometry, name, cutoff, length)
+    if name != "none":
+        responses *= interpolation_response(length).astype(np.float32)
+    out = filter_lines(lanes, responses, length, extend)
     return np.swapaxes(out.view(projections.dtype), 1, 2)

@@ -9,7 +9,8 @@ from dtomo.geometry import ParallelBeam
 from dtomo.kernels import nufft
 from dtomo.kernels.filters import padded_length
 from dtomo.kernels.layout import projections_inside_out
-from dtomo.operators.filtering import Padding, filter_responses
+from dtomo.operators.filtering import Padding, check_padding, filter_responses
+from dtomo.operators.projection import check_projections
 
 
 def fourier_backproject(
@@ -25,10 +26,12 @@ def fourier_backproject(
     The same as `filter_projections` and `backproject`, without interpolation between columns: the work grows with
     the square of the width instead of its cube.
     """
+    projections = check_projections(projections, geometry)
+    extend = check_padding(padding)
     length = padded_length(geometry.columns)
     lanes = projections_inside_out(projections).view(np.float32)
     out = nufft.fourier_backproject(
         lanes, filter_responses(geometry, name, cutoff, length), geometry.radians, geometry.center, geometry.pitch,
-        (geometry.height, geometry.width), length, padding == "edge",
+        (geometry.height, geometry.width), length, extend,
     )  # fmt: skip
     return np.moveaxis(out.view(projections.dtype), -1, 0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dtomo.arrays import empty_aligned
+from dtomo.arrays import empty_aligned, single_precision
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels import parallel_cpu
@@ -81,12 +81,14 @@ class ParallelProjector(LinearOperator):
     def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
         return np.swapaxes(projections_inside_out(data.astype(self.dtype, copy=False)), 1, 2)
 
-    def dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Inner products of the slices of two volumes or of the rows of two sets of projections, ``(slices,)``."""
-        volume = x.shape == self.shape_in
-        arrange = volume_inside_out if volume else projections_inside_out
-        x, y = (_lanes(arrange(a)).reshape(-1, a.shape[0 if volume else 1] * (a.itemsize // 4)) for a in (x, y))
-        sums = dot_slices(x, y)
+    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self._dot(*(volume_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
+
+    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self._dot(*(projections_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
+
+    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        sums = dot_slices(*(_lanes(a).reshape(-1, self.shape_in[0] * (a.itemsize // 4)) for a in (x, y)))
         return sums.reshape(-1, 2).sum(1) if self.dtype.kind == "c" else sums
 
 
@@ -94,9 +96,27 @@ def backproject(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[An
     """Sum over angles of projections ``(angle, row, column)`` interpolated linearly at every voxel: ``(z, y, x)``.
 
     The back projection of filtered back projection; not the adjoint of `ParallelProjector`.
+
+    Raises
+    ------
+    UserError
+        Projections that do not fit the geometry.
     """
+    projections = check_projections(projections, geometry)
     shape = (projections.shape[1], geometry.height, geometry.width)
     return _back(projections, interpolation(joseph_rays(geometry)), shape, projections.dtype)
+
+
+def check_projections(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[Any]:
+    """Projections in single precision, refused where their shape is not that of the geometry."""
+    angles, columns = len(geometry.angles), geometry.columns
+    shape = np.shape(projections)
+    if len(shape) != 3 or (shape[0], shape[2]) != (angles, columns) or shape[1] < 1:
+        raise UserError(
+            f"projections of shape {shape} do not fit a geometry of {angles} angles and {columns} columns; the order "
+            "of axes is (angle, row, column)"
+        )
+    return single_precision(np.asarray(projections))
 
 
 def _back(y: NDArray[Any], table: Rays, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
