@@ -55,7 +55,8 @@ def inside(origin, inverse, across, m0, m1):  # type: ignore[no-untyped-def]
 def tile_tables(i0, i1, m0, t0, tile, a, b, c, t, scale, pairs, starts, tables):  # type: ignore[no-untyped-def]
     """Fill the tables of a tile, rows m0 : m0 + tile and samples t0 : t0 + tile.
 
-    starts[k] becomes the first column that the tile touches at angle k. Columns, rows and samples count from the middle. Returns how many columns the tile touches, at most.
+    starts[k] becomes the first column that the tile touches at angle k. Columns, rows and samples count from the
+    middle. Returns how many columns the tile touches, at most.
     """
     reach = 0
     for i in range(i0, i1):

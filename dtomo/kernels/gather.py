@@ -42,7 +42,8 @@ def _sum_pairs(e: Emitter, count: Any, targets: list[Any], entry: Any) -> None:
     new = {}
     for parity in range(2):
         number = b.add(index, I64(parity))
-        exists = e.broadcast(b.icmp_signed("<", number, count))
+        present = b.icmp_signed("<", number, count)
+        number, exists = b.select(present, number, index), e.broadcast(present)
         for k, (one, two, near, far) in enumerate(entry(number)):
             for which, (sample, weight) in enumerate(((one, near), (two, far))):
                 weight = b.select(exists, weight, zero) if parity else weight
