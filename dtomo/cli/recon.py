@@ -89,6 +89,10 @@ def recon(
     given: dict[str, Any] = dict(locals())
     for name in ("config", "plan", "resume", "overwrite", "quiet"):
         del given[name]
+    if not plan:
+        from dtomo.distributed.forkserver import start_forkserver
+
+        start_forkserver(["dtomo.recon.slab", "dtomo.algorithms"])
     from dtomo.recon import run
     from dtomo.settings import ReconSettings
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from dtomo.distributed.forkserver import AVAILABLE, start_forkserver
 from dtomo.errors import UserError
 
 if TYPE_CHECKING:
@@ -220,9 +221,13 @@ def _local(wanted: Resources) -> Iterator["Client"]:
     from distributed import Client, LocalCluster
 
     environment = {name: str(wanted.threads) for name in _THREAD_VARIABLES}
-    configuration = _CONFIGURATION | {
-        f"distributed.nanny.pre-spawn-environ.{name}": int(value) for name, value in environment.items()
-    }
+    start_forkserver()
+    method = "forkserver" if AVAILABLE else "spawn"
+    configuration = (
+        _CONFIGURATION
+        | {"distributed.worker.multiprocessing-method": method}
+        | {f"distributed.nanny.pre-spawn-environ.{name}": int(value) for name, value in environment.items()}
+    )
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="dtomo-", ignore_cleanup_errors=True))
         stack.enter_context(dask.config.set(configuration))

@@ -31,12 +31,10 @@ def _wait_for_slabs(process: subprocess.Popen[str], output: Path, count: int) ->
 
 
 def _workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if "spawn_main" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+    """The workers: forked from a server that the command started."""
+    command = psutil.Process(process.pid)
+    servers = [child for child in command.children() if "forkserver" in " ".join(child.cmdline())]
+    return [worker for server in servers for worker in server.children()]
 
 
 @pytest.fixture(scope="module")
