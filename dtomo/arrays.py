@@ -21,3 +21,22 @@ def empty_aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[An
 def single_precision(array: NDArray[Any]) -> NDArray[Any]:
     """The array as float32 or complex64 (no copy where it is one already): the dtypes kernels work in."""
     return array.astype(np.complex64 if np.iscomplexobj(array) else np.float32, copy=False)
+
+
+def writeable_view(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory as an array that may be written to: kernels are compiled for such, and compiled once.
+
+    For arguments that a kernel only reads. Arrays from the network or from files are often read-only.
+    """
+    if array.flags.writeable:
+        return array
+    interface = dict(array.__array_interface__)
+    interface["data"] = (interface["data"][0], False)
+    return np.asarray(_Memory(interface, array))
+
+
+class _Memory:
+    """Hands out an array interface, and keeps the memory's owner alive."""
+
+    def __init__(self, interface: dict[str, Any], owner: NDArray[Any]) -> None:
+        self.__array_interface__, self.owner = interface, owner

@@ -6,18 +6,39 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from dtomo.errors import UserError
+
 
 def available_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_count = int(os.environ.get("DTOMO_THREADS", "0")) or available_cores()
+def _threads_wanted() -> int:
+    text = os.environ.get("DTOMO_THREADS", "").strip()
+    if text and not (text.isdigit() and int(text)):
+        raise UserError(f"DTOMO_THREADS is a number of threads, such as 4, not {text!r}")
+    return int(text) if text else available_cores()
+
+
+_count = _threads_wanted()
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 _here = threading.local()
 
 Result = TypeVar("Result")
+
+
+def _forget_pools() -> None:
+    """A forked process inherits the pools but not their threads."""
+    global _lock
+    _pools.clear()
+    _lock = threading.Lock()
+    _here.busy = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pools)
 
 
 def get_threads() -> int:

@@ -79,7 +79,6 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the pool is inherited without its threads")
 @pytest.mark.skipif(sys.platform != "linux", reason="forking with threads is usual on Linux only")
 def test_a_forked_process_has_threads_of_its_own():
     """Threads do not survive a fork; the child must not wait for its parent's."""

@@ -75,26 +75,43 @@ def check_problem(
     initial: NDArray[Any] | None,
     weights: NDArray[Any] | None,
     iterations: int,
+    tolerance: float | None,
 ) -> None:
     """Refuse what does not fit together, in one sentence."""
-    if tuple(data.shape) != operator.shape_out:
-        raise UserError(f"the data have shape {tuple(data.shape)}, the operator gives {operator.shape_out}")
+    if tuple(np.shape(data)) != operator.shape_out:
+        raise UserError(f"the data have shape {np.shape(data)}, the operator gives {operator.shape_out}")
     if np.iscomplexobj(data) and operator.dtype.kind != "c":
         raise UserError("the data are complex but the operator is real; make it with dtype=complex64")
-    if initial is not None and tuple(initial.shape) != operator.shape_in:
-        raise UserError(f"the starting point has shape {tuple(initial.shape)}, the operator takes {operator.shape_in}")
+    if initial is not None and tuple(np.shape(initial)) != operator.shape_in:
+        raise UserError(f"the starting point has shape {np.shape(initial)}, the operator takes {operator.shape_in}")
+    if initial is not None and np.iscomplexobj(initial) and operator.dtype.kind != "c":
+        raise UserError("the starting point is complex but the operator is real; make it with dtype=complex64")
     if weights is not None:
         try:
-            fits = np.broadcast_shapes(weights.shape, operator.shape_out) == operator.shape_out
+            fits = np.broadcast_shapes(np.shape(weights), operator.shape_out) == operator.shape_out
         except ValueError:
             fits = False
-        if not fits or np.iscomplexobj(weights) or not np.isfinite(weights).all() or weights.min() < 0:
+        if not fits or np.iscomplexobj(weights) or not np.isfinite(weights).all() or np.min(weights) < 0:
             raise UserError(f"weights must be real, finite, not negative and broadcast to {operator.shape_out}")
-    if iterations < 0:
-        raise UserError(f"the number of iterations cannot be {iterations}")
+    if iterations != int(iterations) or iterations < 0:
+        raise UserError(f"the number of iterations is a whole number and not negative, not {iterations}")
+    if tolerance is not None and not 0 <= tolerance < np.inf:
+        raise UserError(f"the tolerance is a fraction of the first residual, not {tolerance}")
+
+
+def arranged(
+    operator: LinearOperator, data: NDArray[Any], weights: NDArray[Any] | None
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Data and weights in the operator's layout. What has weight 0 becomes 0, be it even NaN."""
+    data = np.asarray(data)
+    if weights is None:
+        return operator.arrange(data), None
+    weights = np.broadcast_to(weights, operator.shape_out)
+    data = operator.arrange(np.where(weights > 0, data, 0))
+    return data, operator.arrange(weights).real
 
 
 def inverse(values: NDArray[Any]) -> NDArray[Any]:
-    """1 / values where they are positive (beyond rounding), else 0."""
-    small = values <= 1e-6 * values.max(initial=0)
+    """1 / values where they are positive, else 0."""
+    small = values < 1e-30
     return np.where(small, 0, 1 / np.where(small, 1, values)).astype(values.dtype)

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.algorithms.iteration import Callback, Residuals, Result, check_problem, starting_point
+from dtomo.algorithms.iteration import Callback, Residuals, Result, arranged, check_problem, starting_point
 from dtomo.elementwise import in_pieces
+from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
 
 
@@ -56,9 +57,10 @@ def cgls(
     A. Bjorck, Numerical Methods for Least Squares Problems (1996), section 7.4. There are no bounds: clipping an
     iterate destroys the conjugacy of the directions; use `sirt`.
     """
-    check_problem(operator, data, initial, weights, iterations)
-    data = operator.arrange(data)
-    full = None if weights is None else operator.arrange(np.broadcast_to(weights, operator.shape_out))
+    check_problem(operator, data, initial, weights, iterations, tolerance)
+    if not 0 <= damping < np.inf:
+        raise UserError(f"the damping of CGLS is finite and not negative, not {damping}")
+    data, full = arranged(operator, data, weights)
     solution = starting_point(operator, initial)
     residual = data.copy(order="K")
     if initial is not None:
@@ -67,21 +69,25 @@ def cgls(
     history = Residuals(tolerance, callback)
     direction = gradient = _gradient(operator, residual, full, gone, damping)
     steepness = operator.dot_in(gradient, gradient)
-    for _ in range(iterations):
+    slope = steepness
+    for _ in range(int(iterations)):
         if history.stop(operator.dot_out(residual, residual if full is None else residual * full)):
             break
         image = operator.forward(direction)
         curvature = operator.dot_out(image, image if full is None else image * full)
         if damping:
             curvature = curvature + damping**2 * operator.dot_in(direction, direction)
-        step = np.where(history.active, _ratio(steepness, curvature), 0.0)
+        step = np.where(history.active, _ratio(slope, curvature), 0.0)
         _add(solution, direction, operator.factor_in(step))
         _add(residual, image, operator.factor_out(-step))
         if gone is not None:
             _add(gone, direction, operator.factor_in(step))
         gradient = _gradient(operator, residual, full, gone, damping)
         before, steepness = steepness, operator.dot_in(gradient, gradient)
-        _add(gradient, direction, operator.factor_in(_ratio(steepness, before)))
+        ratio = _ratio(steepness, before)
+        # along the direction, not only along the gradient: the same but for rounding, which must not build up
+        slope = steepness + ratio * operator.dot_in(direction, gradient)
+        _add(gradient, direction, operator.factor_in(ratio))
         direction = gradient
     return history.result(solution)
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.algorithms.iteration import Callback, Residuals, Result, check_problem, inverse, starting_point
+from dtomo.algorithms.iteration import Callback, Residuals, Result, arranged, check_problem, inverse, starting_point
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
@@ -60,19 +60,23 @@ def sirt(
     -----
     J. Gregor and T. Benson, IEEE Trans. Med. Imaging 27, 918-924 (2008).
     """
-    check_problem(operator, data, initial, weights, iterations)
+    check_problem(operator, data, initial, weights, iterations, tolerance)
     if not 0 < relaxation < 2:
         raise UserError(f"the relaxation of SIRT lies between 0 and 2, not at {relaxation}")
     bounded = lower is not None or upper is not None
     if bounded and operator.dtype.kind == "c":
         raise UserError("bounds need a real solution; this operator is complex")
-    data = operator.arrange(data)
+    least, most = (-np.inf if lower is None else lower), (np.inf if upper is None else upper)
+    if not least <= most:
+        raise UserError(f"the bounds {lower} and {upper} leave nothing between them")
     rows = inverse(operator.row_sums()).astype(np.float32)
-    full = None if weights is None else operator.arrange(np.broadcast_to(weights, operator.shape_out)).real
+    data, full = arranged(operator, data, weights)
     columns = (relaxation * inverse(operator.column_sums(full))).astype(np.float32)
     if full is not None:
         rows = full * rows
     solution = starting_point(operator, initial)
+    if bounded:
+        np.clip(solution, lower, upper, out=solution)
     history = Residuals(tolerance, callback)
 
     def subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:
@@ -87,8 +91,8 @@ def sirt(
         if bounded:
             np.clip(solution, lower, upper, out=solution)
 
-    for iteration in range(iterations):
-        if iteration == 0 and initial is None:
+    for iteration in range(int(iterations)):
+        if iteration == 0 and initial is None and not solution.any():
             residual = data.copy(order="K")
         else:
             residual = operator.forward(solution)

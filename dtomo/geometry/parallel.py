@@ -1,6 +1,7 @@
 """Parallel beam about the z axis."""
 
 import dataclasses
+import operator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,26 +54,33 @@ class ParallelBeam:
         height: int | None = None,
         pitch: float = 1.0,
     ) -> None:
-        values = np.array(angles, np.float64).reshape(-1)
+        values = np.array(angles, np.float64).reshape(-1) + 0.0  # no negative zeros: equal angles, equal bits
         values.flags.writeable = False
         if not np.isfinite(values).all():
-            raise UserError(
-                f"angle number {int(np.argmin(np.isfinite(values)))} is not a finite number; give angles in degrees"
-            )
+            number = int(np.argmin(np.isfinite(values)))
+            raise UserError(f"angle number {number} is not a finite number; give angles in degrees")
+        columns = _whole(columns, "columns")
+        width = columns if width is None else _whole(width, "width")
+        height = columns if height is None else _whole(height, "height")
+        center = (columns - 1) / 2 if center is None else float(center)
         if columns < 1 or values.size < 1:
             raise UserError(f"a geometry needs angles and columns; got {values.size} angles, {columns} columns")
+        if width < 1 or height < 1:
+            raise UserError(f"a slice needs a positive size; got {width} x {height}")
+        if not abs(center) <= 1e9:
+            raise UserError(f"the axis of rotation is at a column of the detector or near it, not at center {center}")
         if not 1 / 32 <= pitch <= 32:
             raise UserError(f"the detector pitch is in voxels and lies between 1/32 and 32, not at {pitch}")
         put = object.__setattr__
         put(self, "angles", values)
-        put(self, "columns", int(columns))
-        put(self, "center", (columns - 1) / 2 if center is None else float(center))
-        put(self, "width", int(columns if width is None else width))
-        put(self, "height", int(columns if height is None else height))
+        put(self, "columns", columns)
+        put(self, "center", center)
+        put(self, "width", width)
+        put(self, "height", height)
         put(self, "pitch", float(pitch))
-        if self.width < 1 or self.height < 1 or not np.isfinite(self.center):
-            size = f"{self.width} x {self.height}"
-            raise UserError(f"a slice needs a positive size and a finite center; got {size}, center {self.center}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ParallelBeam, (self.angles, self.columns, self.center, self.width, self.height, self.pitch)
 
     @property
     def radians(self) -> NDArray[np.float64]:
@@ -94,3 +102,11 @@ class ParallelBeam:
         """A copy with some values changed."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return ParallelBeam(**{**values, **changes})
+
+
+def _whole(value: object, name: str) -> int:
+    try:
+        whole = isinstance(value, float) and value.is_integer()
+        return int(value) if whole else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UserError(f"the {name} of a geometry is a whole number of pixels, not {value}") from None

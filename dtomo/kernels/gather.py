@@ -8,14 +8,21 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import types
+from numba.core import config, types
 from numba.extending import intrinsic
 
 from dtomo.kernels.vectors import F32, I32, I64, VECTOR, Emitter, array_data, vector
 from dtomo.kernels.weights import FRACTION, ONE
 
-AVAILABLE = bool(llvm.get_host_cpu_features().get("avx512f", False))
-"""Whether this processor has the permutation."""
+
+def _has_permutation() -> bool:
+    """Whether the processor that Numba compiles for has it: this one, unless the user names another."""
+    if config.CPU_NAME or config.CPU_FEATURES is not None:
+        return "+avx512f" in (config.CPU_FEATURES or "")
+    return bool(llvm.get_host_cpu_features().get("avx512f", False))
+
+
+AVAILABLE = _has_permutation()
 
 REACH = 2 * VECTOR
 """Samples that one vector of neighbours may touch."""

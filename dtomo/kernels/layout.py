@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import empty_aligned
+from dtomo.arrays import empty_aligned, writeable_view
 from dtomo.kernels.compiling import kernel
 from dtomo.threads import run_jobs
 
@@ -36,6 +36,7 @@ def transpose_pairs(source: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def volume_inside_out(volume: NDArray[np.generic]) -> NDArray[np.generic]:
     """``[y, x, z]`` memory of a volume ``(z, y, x)``: the same memory where z is innermost already."""
+    volume = writeable_view(volume)
     inside = np.moveaxis(volume, 0, -1)
     if inside.flags.c_contiguous:
         return inside
@@ -46,6 +47,7 @@ def volume_inside_out(volume: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def projections_inside_out(projections: NDArray[np.generic]) -> NDArray[np.generic]:
     """``[angle, column, row]`` memory of projections ``(angle, row, column)``, likewise."""
+    projections = writeable_view(projections)
     inside = np.swapaxes(projections, 1, 2)
     if inside.flags.c_contiguous:
         return inside

@@ -28,10 +28,24 @@ def fourier_backproject(
     """
     projections = check_projections(projections, geometry)
     extend = check_padding(padding)
-    length = padded_length(geometry.columns)
+    if not -_reach(geometry) < geometry.center < geometry.columns - 1 + _reach(geometry):
+        return np.zeros((projections.shape[1], geometry.height, geometry.width), projections.dtype)
+    length = padded_length(max(geometry.columns, -(-_span(geometry) // 2)))
     lanes = projections_inside_out(projections).view(np.float32)
     out = nufft.fourier_backproject(
         lanes, filter_responses(geometry, name, cutoff, length), geometry.radians, geometry.center, geometry.pitch,
         (geometry.height, geometry.width), length, extend,
     )  # fmt: skip
     return np.moveaxis(out.view(projections.dtype), -1, 0)
+
+
+def _reach(geometry: ParallelBeam) -> float:
+    """Columns between the axis and the farthest voxel."""
+    return float(np.hypot(geometry.width, geometry.height) / 2 / geometry.pitch + 1)
+
+
+def _span(geometry: ParallelBeam) -> int:
+    """Columns of a line, detector in the middle, that every voxel falls on: a shorter one would repeat in the slice."""
+    reach, center = _reach(geometry), geometry.center
+    beyond = max(reach - center, center + reach - (geometry.columns - 1), 0)
+    return geometry.columns + 2 * int(np.ceil(beyond))
