@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,9 +105,9 @@ class ParallelBeam:
         return ParallelBeam(**{**values, **changes})
 
 
-def _whole(value: object, name: str) -> int:
+def _whole(value: Any, name: str) -> int:
     try:
         whole = isinstance(value, float) and value.is_integer()
-        return int(value) if whole else operator.index(value)  # type: ignore[arg-type]
+        return int(value) if whole else operator.index(value)
     except TypeError:
         raise UserError(f"the {name} of a geometry is a whole number of pixels, not {value}") from None
