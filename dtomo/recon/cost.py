@@ -4,9 +4,10 @@ import dataclasses
 import math
 
 from dtomo import io, prep
+from dtomo.algorithms.fbp import NUFFT_FROM
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import Plan
-from dtomo.distributed.slabs import QUANTUM, cut, slab_height
+from dtomo.distributed.slabs import cut, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.recon.prepare import PHASE_BAND, phase_options
 from dtomo.settings import ReconSettings
@@ -17,19 +18,25 @@ CLIENT = 250_000_000
 """The same of the client, with its scheduler and dashboard (measured)."""
 
 FLOAT = 4
+PIECE = 64 * 2**20
+"""Bytes that MRC and TIFF are written in at a time."""
+POINT, POINT_OF_THREAD = 90, 80
+"""Bytes per frequency of all lines that the non-uniform transform takes, once and for each thread (measured)."""
+
 # Seconds per unit on one core of a server of 2023 (measured); machines differ by a factor of 2.
-READING = 1 / 1.2e9  # per byte
-PREPARING = 12e-9  # per value
-WRITING = 2.5e-9  # per byte
+READING = 1 / 1.0e9  # per byte
+PREPARING = 22e-9  # per value
+FILTERING = 6e-9  # per value
+WRITING = 2.2e-9  # per byte
 BACKPROJECTING = 1 / 25e9  # per voxel and angle
-PROJECTING = 1 / 20e9
-TRANSFORMING = 25e-9  # NUFFT, per value and voxel
+PROJECTING = 1 / 40e9  # per voxel and angle, either way
+TRANSFORMING = 50e-9  # per frequency of a line
 STARTING = 3.0  # cluster, libraries, compiled kernels
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Counts of one slab of `slices`, worked on `block` slices at a time."""
+    """Sizes of the rows of a scan and of the slices made from them."""
 
     scan: io.Scan
     settings: ReconSettings
@@ -37,9 +44,9 @@ class Sizes:
 
     @property
     def raw_row(self) -> int:
-        """Bytes of a row of all projections, as read."""
+        """Bytes in the file of a row (before binning, several) of all projections."""
         angles, _, columns = self.scan.shape
-        return angles * columns * (self.scan.dtype.itemsize if self.scan.binning == 1 else FLOAT)
+        return angles * columns * self.scan.dtype.itemsize * self.scan.binning**2
 
     @property
     def data_row(self) -> int:
@@ -57,53 +64,60 @@ class Sizes:
         """Bytes of a slice of the volume."""
         return self.geometry.width * self.geometry.height * FLOAT
 
+    @property
+    def frequencies(self) -> int:
+        """Of all lines of a slice, as the non-uniform transform takes them."""
+        return len(self.geometry.angles) * (self.geometry.columns + 1)
 
-def peak(sizes: Sizes, slices: int, block: int) -> dict[str, int]:
+    @property
+    def by_nufft(self) -> bool:
+        """Whether filtered back projection sums spectra."""
+        width = min(self.geometry.width, self.geometry.height)
+        return self.settings.method == "nufft" or (self.settings.method == "auto" and width >= NUFFT_FROM)
+
+
+def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
     """Bytes in a worker at the worst moment, by name."""
-    whole = slices * sizes.slice if block < slices else 0
+    finished = {"finished slices": slices * sizes.slice} if block < slices else {}
+    rows = _rows_read(sizes, block)
+    data = rows * sizes.data_row
     stages = [
-        {
-            "counts": _rows_read(sizes, block) * sizes.raw_row,
-            "projections": _rows_read(sizes, block) * sizes.data_row,
-        },
-        {"projections": block * sizes.solved_row, **_solver(sizes, block)},
+        {"counts": 2 * rows * sizes.raw_row, **finished},
+        {"counts": rows * sizes.raw_row, "projections": data, **finished},
+        {"projections": 2 * data if sizes.settings.zingers or sizes.settings.delta_beta else data, **finished},
+        {"projections": data, "folded": block * sizes.solved_row, **finished},
+        {"projections": block * sizes.solved_row, **_solver(sizes, block, threads), **finished},
         {"volume": slices * sizes.slice, "writing": _writing(sizes, slices)},
     ]
-    if sizes.settings.zingers or sizes.settings.delta_beta:
-        stages.append({"projections": 2 * _rows_read(sizes, block) * sizes.data_row})
-    worst = max(stages[:2] + stages[3:], key=lambda stage: sum(stage.values()))
-    if sum(worst.values()) + whole < sum(stages[2].values()):
-        return {"programs": PROGRAMS, **stages[2]}
-    return {"programs": PROGRAMS, **worst, **({"finished slices": whole} if whole else {})}
+    sums = [sum(stage.values()) for stage in stages]
+    return {"programs": PROGRAMS, **stages[sums.index(max(sums))]}
 
 
 def _rows_read(sizes: Sizes, block: int) -> int:
+    """Rows in memory at once: with phase retrieval a band and its halo."""
     if sizes.settings.delta_beta is None:
         return block
-    return min(
-        sizes.scan.shape[1],
-        PHASE_BAND + 2 * prep.paganin_halo_rows(**phase_options(sizes.scan, sizes.settings)),
-    )
+    halo = prep.paganin_halo_rows(**phase_options(sizes.scan, sizes.settings))
+    return min(sizes.scan.shape[1], max(block, PHASE_BAND) + 2 * halo)
 
 
-def _solver(sizes: Sizes, block: int) -> dict[str, int]:
+def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
     """Arrays of the algorithms beside the data."""
     data, volume = block * sizes.solved_row, block * sizes.slice
-    if sizes.settings.algorithm == "fbp":
-        return {"filtered": data, "volume": volume}
     if sizes.settings.algorithm == "sirt":
-        return {"residual": data, "volume": 2 * volume}
-    return {"residual": 2 * data, "volume": 3 * volume}
+        return {"residuals": 2 * data, "volumes": 2 * volume}
+    if sizes.settings.algorithm == "cgls":
+        return {"residuals": 2 * data, "volumes": 3 * volume}
+    if sizes.by_nufft:
+        return {"transforms": sizes.frequencies * (POINT + threads * POINT_OF_THREAD), "volume": volume}
+    return {"filtered": data, "volume": volume}
 
 
 def _writing(sizes: Sizes, slices: int) -> int:
-    return slices * sizes.slice
-
-
-def blocks_to_try(height: int) -> list[int]:
-    """Slices at a time: all, then fewer, in multiples of 16 while it can be."""
-    tries = [height] + [block for block in (64, 32, 16, 8, 4, 2, 1) if block < height]
-    return tries
+    """Shards on their way to the disk and the coarser levels, or pieces of a file."""
+    volume = slices * sizes.slice
+    zarr = io.volumes.volume_format(sizes.settings.output) == "zarr"
+    return volume * 5 // 4 if zarr else min(2 * volume, 2 * PIECE)
 
 
 def make_plan(
@@ -113,50 +127,58 @@ def make_plan(
     resources: Resources,
     height: int | None = None,
 ) -> Plan:
-    """The plan of a run; slabs and blocks are the largest that fit.
+    """The plan of a run: as many slices at a time as fit, in slabs of `slab_height` or of just these.
 
-    `height`, or else the settings, may fix the slices of a slab.
+    `height`, or else the settings, may fix the slices of a slab. If nothing fits, the smallest is returned.
     """
-    rows = scan.shape[1]
     sizes = Sizes(scan, settings, geometry)
-    wanted = height or settings.slab or slab_height(rows, resources.workers)
-    candidates = [wanted] if height or settings.slab else [*range(wanted, 0, -QUANTUM), 8, 4, 2, 1]
-    for candidate in candidates:
-        for block in blocks_to_try(candidate):
-            if block < min(QUANTUM, candidate):
-                break
-            plan = _plan(sizes, resources, candidate, block)
-            if plan.fits:
-                return plan
-    return _plan(sizes, resources, candidates[0], min(candidates[0], QUANTUM))
+    fixed = height or settings.slab
+    wanted = min(fixed or slab_height(scan.shape[1], resources.workers), scan.shape[1])
+    plan = None
+    for block in (wanted, 48, 32, 16, 8, 4, 2, 1):
+        for slab in (wanted,) if fixed else (wanted, block):
+            if block <= wanted:
+                plan = _plan(sizes, resources, slab, block)
+                if plan.fits:
+                    return plan
+    assert plan is not None
+    return plan
 
 
 def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
     slabs = tuple(cut(sizes.scan.shape[1], height))
     largest = max(len(slab) for slab in slabs)
-    block = min(block, largest)
     read = sum(min(_rows_read(sizes, len(slab)), sizes.scan.shape[1]) for slab in slabs) * sizes.raw_row
     shape = (sizes.scan.shape[1], sizes.geometry.height, sizes.geometry.width)
     return Plan(
         slabs=slabs,
         block=block,
         resources=resources,
-        worker_parts=peak(sizes, largest, block),
-        client_parts={"programs": CLIENT},
+        worker_parts=peak(sizes, largest, block, resources.threads),
+        client_parts=_client(sizes),
         bytes_read=read,
         bytes_written=io.volumes.written_bytes(sizes.settings.output, shape),
         seconds=_seconds(sizes, resources, len(slabs), largest),
     )
 
 
+def _client(sizes: Sizes) -> dict[str, int]:
+    """Memory of the client: rows to find the axis from, seven times."""
+    searched = sizes.settings.center == "auto"
+    rows = min(5, sizes.scan.shape[1]) * sizes.data_row
+    return {"programs": CLIENT, **({"axis search": 7 * rows} if searched else {})}
+
+
 def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int) -> dict[str, float]:
-    rounds = math.ceil(slabs / resources.workers) * height
+    rounds = min(math.ceil(slabs / resources.workers) * height, sizes.scan.shape[1])
     voxels, values = sizes.slice / FLOAT, sizes.solved_row / FLOAT
     angles = len(sizes.geometry.angles)
-    if sizes.settings.algorithm == "fbp":
-        compute = min(voxels * angles * BACKPROJECTING, (voxels + values) * TRANSFORMING)
+    if sizes.settings.algorithm != "fbp":
+        compute = sizes.settings.iterations * voxels * angles * 2 * PROJECTING
+    elif sizes.by_nufft:
+        compute = sizes.frequencies * TRANSFORMING
     else:
-        compute = sizes.settings.iterations * voxels * angles * (BACKPROJECTING + PROJECTING)
+        compute = voxels * angles * BACKPROJECTING + values * FILTERING
     return {
         "starting": STARTING,
         "reading": rounds * sizes.raw_row * READING,

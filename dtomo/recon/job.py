@@ -20,7 +20,7 @@ from dtomo.geometry import ParallelBeam
 from dtomo.io.output import progress_folder
 from dtomo.recon import cost, record
 from dtomo.recon.scans import Axis, find_axis, geometry_of, given_axis, is_folded, open_scan, scale_of
-from dtomo.recon.slab import Job, SlabSummary, reconstruct_slab
+from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:
@@ -266,6 +266,8 @@ def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], second
         "threads": plan.resources.threads,
         "peak_memory": peaks,
         "planned_memory": plan.worker_memory,
+        "client_peak_memory": peak_memory(),
+        "planned_client_memory": plan.client_memory,
         "planned_seconds": round(sum(plan.seconds.values()), 1),
         "bytes_read": plan.bytes_read,
         "bytes_written": plan.bytes_written,

@@ -131,7 +131,7 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
         Output that cannot be written.
     """
     with _BUSY:
-        _use_threads(job.threads)
+        set_threads(job.threads)
         watch = Stopwatch()
         report = NormalizeReport()
         residuals: list[float] = []
@@ -196,11 +196,3 @@ def _empty_like_part(part: NDArray[np.float32], slices: int) -> NDArray[np.float
     if part.strides[0] == part.itemsize:
         return np.moveaxis(empty_aligned((*part.shape[1:], slices)), 2, 0)
     return empty_aligned((slices, *part.shape[1:]))
-
-
-def _use_threads(threads: int) -> None:
-    """Give kernels and libraries of this process so many threads."""
-    import numba
-
-    set_threads(threads)
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
