@@ -1,4 +1,4 @@
-"""Numba kernels of the stripe filters: one sinogram at a time, stored (column, angle)."""
+"""Numba kernels of the stripe filters: one sinogram at a time."""
 
 from typing import Any
 
@@ -7,40 +7,50 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def column_roughness(columns: Any) -> Any:
-    """Mean absolute second difference along the angle of each line of (column, angle), float64."""
-    result = np.zeros(columns.shape[0], np.float64)
-    angles = columns.shape[1]
-    if angles < 3:
-        return result
-    for c in range(columns.shape[0]):
-        line = columns[c]
-        total = 0.0
-        for k in range(1, angles - 1):
-            total += abs(line[k - 1] - 2 * line[k] + line[k + 1])
-        result[c] = total / (angles - 2)
+def column_roughness(sinogram: Any) -> Any:
+    """Mean absolute second difference along the angle of each column of (angle, column), float64."""
+    angles, columns = sinogram.shape
+    result = np.zeros(columns, np.float64)
+    for k in range(1, angles - 1):
+        before, line, after = sinogram[k - 1], sinogram[k], sinogram[k + 1]
+        for c in range(columns):
+            result[c] += abs(before[c] - 2 * line[c] + after[c])
+    return result / max(angles - 2, 1)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def block_means(sinogram: Any, blocks: int) -> Any:
+    """Means over `blocks` runs of angles, as equal as can be, of (angle, column): (column, block) float32."""
+    angles, columns = sinogram.shape
+    result = np.empty((columns, blocks), np.float32)
+    total = np.empty(columns, np.float64)
+    for b in range(blocks):
+        start = b * angles // blocks
+        stop = (b + 1) * angles // blocks
+        total[:] = 0
+        for k in range(start, stop):
+            line = sinogram[k]
+            for c in range(columns):
+                total[c] += line[c]
+        for c in range(columns):
+            result[c, b] = np.float32(total[c] / (stop - start))
     return result
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def fill_columns(columns: Any, bad: Any) -> None:
-    """Replace bad lines of (column, angle) by linear interpolation between the nearest good ones."""
-    count = columns.shape[0]
+def fill_columns(sinogram: Any, bad: Any) -> None:
+    """Replace bad columns of (angle, column) by linear interpolation between the nearest good ones."""
+    count = sinogram.shape[1]
     previous = -1
     for c in range(count + 1):
         if c < count and bad[c]:
             continue
+        left = previous if previous >= 0 else c
+        right = c if c < count else previous
         for j in range(previous + 1, c):
-            if previous < 0 and c == count:
-                continue
-            if previous < 0:
-                columns[j] = columns[c]
-            elif c == count:
-                columns[j] = columns[previous]
-            else:
-                weight = np.float32((j - previous) / (c - previous))
-                for k in range(columns.shape[1]):
-                    columns[j, k] = columns[previous, k] + weight * (columns[c, k] - columns[previous, k])
+            weight = np.float32(0) if left == right else np.float32((j - left) / (right - left))
+            for k in range(sinogram.shape[0]):
+                sinogram[k, j] = sinogram[k, left] + weight * (sinogram[k, right] - sinogram[k, left])
         previous = c
 
 

@@ -1,9 +1,17 @@
 import numpy as np
 import pytest
 
-from dtomo import threads
+from dtomo import io, threads
+from dtomo.algorithms.fbp import fbp
 from dtomo.errors import UserError
-from dtomo.prep import remove_stripes, stripe_kernels
+from dtomo.geometry import ParallelBeam
+from dtomo.prep import find_bad_pixels, minus_log, normalize, remove_stripes, stripe_kernels
+from dtomo.simulate import Phantom, head, sample
+
+SIZE, ANGLES = 192, np.arange(300) * 180 / 300
+CENTER = 99.3
+RADIUS = np.hypot(*(np.mgrid[:SIZE, :SIZE] - (SIZE - 1) / 2))
+INSIDE, NEAR = SIZE / 2 - 2 > RADIUS, RADIUS < 16
 
 
 @pytest.fixture
@@ -94,6 +102,17 @@ def test_empty_slices_and_tiny_arrays_stay(method, shape):
     assert np.array_equal(remove_stripes(zeros, method=method), zeros)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-30, 1, 1e30])
+@pytest.mark.parametrize("shape", [(16, 1, 5), (17, 2, 6), (40, 1, 30), (100, 1, 211)])
+def test_any_scale_gives_finite_values(shape, scale):
+    data = (np.random.default_rng(0).normal(size=shape) * scale).astype(np.float32)
+    data[:, 0, 1] += np.float32(5 * scale)
+    result = remove_stripes(data) / np.float32(scale)
+    assert np.isfinite(result).all()
+    np.testing.assert_allclose(result, remove_stripes(data / np.float32(scale)), atol=1e-4)
+
+
 def test_few_angles_are_left_alone():
     data = np.random.default_rng(0).normal(size=(15, 2, 20)).astype(np.float32)
     assert np.array_equal(remove_stripes(data), data)
@@ -133,3 +152,119 @@ def test_wrong_requests(wrong):
 def test_wrong_arrays(array):
     with pytest.raises(UserError):
         remove_stripes(array)
+
+
+def slices(sinograms):
+    geometry = ParallelBeam(ANGLES, sinograms.shape[2], center=CENTER, width=SIZE, height=SIZE)
+    return fbp(np.ascontiguousarray(sinograms, np.float32), geometry)
+
+
+def rms(image, where=INSIDE):
+    return float(np.sqrt(np.mean(np.square(image[:, where], dtype=np.float64))))
+
+
+def ring_profile(image, width=15):
+    """RMS over the area of the mean over the angle, less its running mean over the radius."""
+    radius = np.rint(RADIUS).astype(int)[INSIDE]
+    count = np.bincount(radius)
+    total = 0.0
+    for one in image:
+        mean = np.bincount(radius, one[INSIDE]) / np.maximum(count, 1)
+        mean -= np.convolve(np.pad(mean, width // 2, mode="edge"), np.full(width, 1 / width), "valid")
+        total += np.sum(count[3:] * mean[3:] ** 2) / count[3:].sum()
+    return float(np.sqrt(total / len(image)))
+
+
+def exact_scan(phantom, rows=(24, 31, 48, 70)):
+    """Projections (angle, row, column) that absorb up to 7/8 of the beam, and the slices."""
+    lines = phantom.projections(ANGLES, SIZE, SIZE + 20, CENTER, slices=96, rows=rows)
+    scale = np.float32(2 / lines.max())
+    return lines * scale, phantom.volume(SIZE, 96, rows) * scale
+
+
+def response(columns, seed=1):
+    """Change of the response of each column: all a little, some much, one band."""
+    rng = np.random.default_rng(seed)
+    change = 1 + 0.004 * rng.standard_normal(columns)
+    strong = rng.choice(columns, columns // 25, replace=False)
+    change[strong] *= 1 + rng.choice([-1, 1], strong.size) * rng.uniform(0.01, 0.04, strong.size)
+    change[70:74] *= 1.012
+    return change
+
+
+@pytest.fixture(scope="module", params=["sample", "head"])
+def simulated(request):
+    """The exact scan and slices of a phantom."""
+    return exact_scan({"sample": sample, "head": head}[request.param]())
+
+
+@pytest.mark.parametrize("photons_in", [5e3, 2e4, 1e5])
+def test_rings_go_and_the_slice_is_nearer_the_truth(simulated, photons, photons_in):
+    exact, truth = simulated
+    striped = photons(exact - np.log(response(exact.shape[2])), photons_in)
+    ideal, plain, found, sorted_only = (
+        slices(s) for s in (exact, striped, remove_stripes(striped), remove_stripes(striped, method="sorting"))
+    )
+    assert rms(found - truth) < 0.985 * rms(plain - truth)
+    assert rms(found - truth) < rms(sorted_only - truth)
+    assert rms(found - truth, NEAR) < 0.9 * rms(plain - truth, NEAR)
+    assert ring_profile(found - ideal) < 0.75 * ring_profile(plain - ideal)
+    assert ring_profile(found - ideal) < ring_profile(sorted_only - ideal)
+
+
+@pytest.mark.parametrize("photons_in", [5e3, 2e4, 1e5])
+def test_without_rings_the_slice_hardly_changes(simulated, photons, photons_in):
+    exact, truth = simulated
+    measured = photons(exact, photons_in)
+    ideal, plain, found = (slices(s) for s in (exact, measured, remove_stripes(measured)))
+    assert rms(found - plain) < rms(plain - ideal) / 5
+    assert rms(found - truth, NEAR) < 1.06 * rms(plain - truth, NEAR)
+
+
+def test_without_noise_and_rings_next_to_nothing_changes(simulated):
+    exact, _ = simulated
+    change = remove_stripes(exact) - exact
+    assert np.sqrt(np.mean(change**2)) < 8e-4 * np.sqrt(np.mean(exact**2))
+
+
+NEAR_FEATURES = {
+    "pores on both sides": [(-1, 0.05, 0.06, 9, 0.09, 0.01, 0, 0), (-1, 0.05, 0.04, 9, -0.08, -0.03, 0, 0)],
+    "pore over the axis": [(-1, 0.04, 0.05, 9, 0.02, 0.01, 0, 0)],
+    "crack": [(-1, 0.3, 0.012, 9, 0.3, 0.33, 0, -28)],
+    "crack through the axis": [(-1, 0.3, 0.012, 9, 0.02, 0.01, 0, 40)],
+    "capillary": [(-0.5, 0.62, 0.62, 9, 0.03, 0.02, 0, 0), (0.5, 0.6, 0.6, 9, 0.03, 0.02, 0, 0)],
+}
+
+
+@pytest.mark.parametrize("name", NEAR_FEATURES)
+@pytest.mark.parametrize("noise", [0, 0.01])
+def test_features_that_stay_in_few_columns_survive(name, noise):
+    body = (1, 0.8, 0.7, 9, 0.05, 0, 0, 0)
+    exact, truth = exact_scan(Phantom(np.array([body, *NEAR_FEATURES[name]], float)), rows=(48,))
+    exact += np.random.default_rng(0).normal(0, noise, exact.shape).astype(np.float32)
+    feature = INSIDE & (np.abs(truth[0] - np.median(truth[0][NEAR])) > 0.01 * truth.max())
+    change = (slices(remove_stripes(exact)) - slices(exact)) / truth.max()
+    assert rms(change, NEAR) < 0.04
+    assert rms(change, feature) < 0.0125
+
+
+def test_a_stripe_in_half_of_the_angles_goes(simulated):
+    exact, _ = simulated
+    clean = exact + np.random.default_rng(0).normal(0, 0.005, exact.shape).astype(np.float32)
+    striped = clean.copy()
+    striped[:150, :, 60] += 0.1
+    left = (remove_stripes(striped) - clean)[:, :, 60]
+    assert np.sqrt(np.mean(left**2)) < 0.3 * 0.1 / np.sqrt(2)
+
+
+def test_the_rings_of_a_measured_scan_go_where_there_is_air(data):
+    raw = io.open(data("tooth_dxchange") / "tooth.h5").read(slice(0, 2))
+    values, _ = normalize(raw.projections, raw.flats, raw.darks, bad_pixels=find_bad_pixels(raw.flats, raw.darks))
+    values, _ = minus_log(values)
+    air = np.r_[5:140, 480:635]
+
+    def stripes(sinograms):
+        mean = sinograms.mean(axis=0, dtype=np.float64)
+        return np.std(np.diff(mean, axis=1)[:, air])
+
+    assert stripes(remove_stripes(values)) < 0.3 * stripes(values)
