@@ -19,7 +19,7 @@ from dtomo.distributed.forkserver import AVAILABLE, start_forkserver
 from dtomo.errors import UserError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 TRIES = 3
 """Workers that may die on a task before it is given up."""
@@ -218,7 +218,7 @@ def connect(
 @contextlib.contextmanager
 def _local(wanted: Resources) -> Iterator["Client"]:
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     environment = {name: str(wanted.threads) for name in _THREAD_VARIABLES}
     start_forkserver()
@@ -232,10 +232,18 @@ def _local(wanted: Resources) -> Iterator["Client"]:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="dtomo-", ignore_cleanup_errors=True))
         stack.enter_context(dask.config.set(configuration))
         stack.enter_context(_quiet_logs())
-        with warnings.catch_warnings():
-            # the port of the dashboard is taken: dask falls back to a free one, and we say which
-            warnings.filterwarnings("ignore", message="Port .* is already in use")
-            local = LocalCluster(
+        local = stack.enter_context(_local_cluster(wanted, scratch, environment))
+        yield stack.enter_context(Client(local))
+
+
+def _local_cluster(wanted: Resources, scratch: str, environment: dict[str, str]) -> "LocalCluster":
+    from distributed import LocalCluster
+
+    with warnings.catch_warnings():
+        # the port of the dashboard is taken: dask falls back to a free one, and we say which
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        try:
+            return LocalCluster(
                 n_workers=wanted.workers,
                 threads_per_worker=1,
                 processes=True,
@@ -246,8 +254,11 @@ def _local(wanted: Resources) -> Iterator["Client"]:
                 env=environment,
                 silence_logs=logging.CRITICAL,
             )
-        stack.enter_context(local)
-        yield stack.enter_context(Client(local))
+        except RuntimeError as error:
+            raise UserError(
+                "the worker processes cannot be started; a script that starts them must be a file, with its "
+                f"work under if __name__ == '__main__': ({error})"
+            ) from error
 
 
 @contextlib.contextmanager

@@ -119,12 +119,12 @@ def run(
             "unit": unit,
             "slab": len(plan.slabs[0]),
         }
+        if client is None:
+            client = stack.enter_context(clusters.connect(wanted, say=say))
         with _resumable(settings.output):
             writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
             fold_about = axis.column if folded else None
             job = Job(scan, settings, fold_about, geometry, scale, plan.block, wanted.threads, writer.path)
-            if client is None:
-                client = stack.enter_context(clusters.connect(wanted, say=say))
             summaries = _reconstruct(client, job, plan, writer, quiet)
             writer.finish()
     summary = _summary(plan, begun, summaries, time.monotonic() - started)

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,23 @@ def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
         connect("tcp://127.0.0.1:9"),
     ):
         pass
+
+
+@pytest.mark.parametrize("program", [None, "unguarded.py"])
+def test_a_program_that_workers_cannot_import_is_told_so(tmp_path: Path, program: str | None) -> None:
+    text = "from dtomo.distributed.clusters import Resources, connect\nwith connect(Resources(1, 1, 10**9)): pass\n"
+    if program is not None:
+        (tmp_path / program).write_text(text)
+    line = [sys.executable, program or "-"]
+    root = Path(clusters.__file__).resolve().parents[2]
+    done = subprocess.run(
+        line,
+        input=None if program else text,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode != 0
+    assert "if __name__ == '__main__'" in done.stderr
