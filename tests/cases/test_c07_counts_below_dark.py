@@ -6,9 +6,7 @@ import pytest
 from dtomo.prep import normalize
 
 
-@pytest.mark.parametrize(
-    "dtype", ["uint16", ">u2", "uint32", "int32", "float32", "float64", "int64", "uint64"]
-)
+@pytest.mark.parametrize("dtype", ["uint16", ">u2", "uint32", "int32", "float32", "float64", "int64", "uint64"])
 def test_counts_below_dark(dtype):
     projection = np.array([[[100, 600, 1102]]], dtype)
     dark, flat = np.full((1, 3), 102, dtype), np.full((1, 3), 1102, dtype)

@@ -77,9 +77,7 @@ def test_unset_sampling_is_unknown(tmp_path):
 
 
 def test_a_default_that_clashes_with_the_users_size_gives_way(tmp_path):
-    scan = dtomo.open(
-        _mrc(tmp_path / "s.mrc", (1.0, 1.0, 1.0)), angles=np.arange(4) * 40.0, pixel_size=3.36e-3
-    )
+    scan = dtomo.open(_mrc(tmp_path / "s.mrc", (1.0, 1.0, 1.0)), angles=np.arange(4) * 40.0, pixel_size=3.36e-3)
     assert scan.pixel_size == 3.36e-3
     assert scan.found["pixel_size"] == "given"
     convert(tmp_path / "s.mrc", tmp_path / "c.mrc", voxel_size_um=3.36e-3)

@@ -67,9 +67,7 @@ def test_version_04_is_read_with_the_separator_in_its_metadata(separator, tmp_pa
     group.attrs["multiscales"] = [
         {"version": "0.4", "axes": axes, "datasets": [{"path": "0", "coordinateTransformations": transforms}]}
     ]
-    assert (
-        json.loads((tmp_path / "old.zarr" / "0" / ".zarray").read_text())["dimension_separator"] == separator
-    )
+    assert json.loads((tmp_path / "old.zarr" / "0" / ".zarray").read_text())["dimension_separator"] == separator
     volume = open_volume(tmp_path / "old.zarr")
     np.testing.assert_array_equal(volume.array.compute(), VOLUME)
     assert volume.voxel_size == (2.0, 1.5, 1.5)

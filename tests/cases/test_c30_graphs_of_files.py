@@ -36,9 +36,7 @@ def scan(tmp_path):
 
 
 def test_graphs_of_a_thousand_chunks_stay_small(scan):
-    lazy = (scan.projections.rechunk((1, 40, 64)).astype(np.float32) - scan.darks[0]) / scan.flats.mean(
-        axis=0
-    )
+    lazy = (scan.projections.rechunk((1, 40, 64)).astype(np.float32) - scan.darks[0]) / scan.flats.mean(axis=0)
     size, tasks = _graph_size(lazy)
     assert tasks >= 1000
     assert size < 2**20 + 1024 * tasks
@@ -48,9 +46,7 @@ def test_graphs_of_a_thousand_chunks_stay_small(scan):
 
 
 def test_the_source_travels_once(scan):
-    chosen = scan.select(
-        np.random.default_rng(0).permutation(1000)
-    )  # an index that cannot be kept as few ranges
+    chosen = scan.select(np.random.default_rng(0).permutation(1000))  # an index that cannot be kept as few ranges
     alone = len(cloudpickle.dumps(chosen.projection_source))
     parts = [chosen.projections[:, row : row + 1] for row in range(40)]
     size, tasks = _graph_size(dask.array.concatenate(parts, axis=1))
