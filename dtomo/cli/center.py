@@ -24,6 +24,7 @@ def center(
     columns: options.Columns = None,
     bin: options.Bin = None,
     stripes: options.Stripes = None,
+    zingers: options.Zingers = None,
     dataset: options.Dataset = None,
     angles: options.Angles = None,
     angle_unit: options.AngleUnit = None,

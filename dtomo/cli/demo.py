@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dtomo.cli import options
+from dtomo.cli.recon import FORKED_WITH
 from dtomo.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def demo(
     if present and not overwrite:
         raise UserError(f"{folder} holds {present[0]} already; give another folder, or --overwrite")
     say = (lambda line: None) if quiet else (lambda line: print(line, flush=True))
+    from dtomo.distributed.forkserver import start_forkserver
+
+    start_forkserver(FORKED_WITH)
     from dtomo import report
     from dtomo.recon import run
     from dtomo.settings import ReconSettings

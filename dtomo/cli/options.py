@@ -44,6 +44,10 @@ Bin = Annotated[int | None, typer.Option(help="Average B × B pixels.", rich_hel
 PixelSize = Annotated[float | None, typer.Option(help="Detector pixel in µm.", rich_help_panel=_SCAN)]
 Energy = Annotated[float | None, typer.Option(help="Photon energy in keV.", rich_help_panel=_SCAN)]
 Distance = Annotated[float | None, typer.Option(help="Sample to detector in mm.", rich_help_panel=_SCAN)]
+Zingers = Annotated[
+    float | None,
+    typer.Option(help="Replace single values whose transmission sticks out by this much; 0.2 by default, 0 for never."),
+]
 Stripes = Annotated[str | None, typer.Option(help="Stripe (ring) removal: combined (default) or none.")]
 
 Cluster = Annotated[

@@ -8,6 +8,9 @@ import typer
 from dtomo.cli import options
 from dtomo.errors import UserError
 
+FORKED_WITH = ("dtomo.recon.slab", "dtomo.algorithms")
+"""What workers need, imported while this process checks the scan."""
+
 _RESULT = "The reconstruction"
 
 
@@ -51,6 +54,7 @@ def recon(
         float | None, typer.Option(help="Phase retrieval (Paganin) with this δ/β.", rich_help_panel=_RESULT)
     ] = None,
     stripes: options.Stripes = None,
+    zingers: options.Zingers = None,
     rows: options.Rows = None,
     columns: options.Columns = None,
     bin: options.Bin = None,
@@ -92,7 +96,7 @@ def recon(
     if not plan:
         from dtomo.distributed.forkserver import start_forkserver
 
-        start_forkserver(["dtomo.recon.slab", "dtomo.algorithms"])
+        start_forkserver(FORKED_WITH)
     from dtomo.recon import run
     from dtomo.settings import ReconSettings
 

@@ -69,7 +69,7 @@ class Plan:
         at_once = "" if self.block >= wide else f", {self.block} slices at a time"
         workers, threads = self.resources.workers, self.resources.threads
         return [
-            f"tasks: {len(self.slabs)} slabs of {wide} slices{at_once}",
+            f"tasks: {len(self.slabs)}, each a slab of {wide} slice{'s' * (wide > 1)}{at_once}",
             f"workers: {workers} with {threads} thread{'s' * (threads > 1)} each",
             f"memory per worker: {size(self.worker_memory)} of {size(self.resources.memory)} ({parts})",
             f"memory of the client: {size(self.client_memory)} ({client})",

@@ -10,6 +10,7 @@ from dtomo.distributed.plan import Plan
 from dtomo.distributed.slabs import cut, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.recon.prepare import PHASE_BAND, phase_options
+from dtomo.recon.scans import rows_searched
 from dtomo.settings import ReconSettings
 
 PROGRAMS = 260_000_000
@@ -165,7 +166,7 @@ def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
 def _client(sizes: Sizes) -> dict[str, int]:
     """Memory of the client: rows to find the axis from, seven times."""
     searched = sizes.settings.center == "auto"
-    rows = min(5, sizes.scan.shape[1]) * sizes.data_row
+    rows = rows_searched(sizes.scan) * sizes.data_row
     return {"programs": CLIENT, **({"axis search": 7 * rows} if searched else {})}
 
 

@@ -18,6 +18,7 @@ from dtomo.distributed.slabs import Slab
 from dtomo.errors import DtomoError, StoppedError
 from dtomo.geometry import ParallelBeam
 from dtomo.io.output import progress_folder
+from dtomo.kernels.compiling import cache_folder
 from dtomo.recon import cost, record
 from dtomo.recon.scans import Axis, find_axis, geometry_of, given_axis, is_folded, open_scan, scale_of
 from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab
@@ -99,6 +100,8 @@ def run(
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
     found = _found_before(settings, inputs) if resume else None
+    if not Path(cache_folder()).is_dir():
+        say("first run on this machine: kernels are compiled and kept, which takes about 10 s")
     axis = _axis(scan, settings, found)
     say(f"axis of rotation: column {axis.detector_column:.2f}, {axis.how}")
     folded = is_folded(scan, axis.column, settings)

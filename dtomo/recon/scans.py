@@ -11,6 +11,9 @@ from dtomo.operators import FILTERS
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 
+MOST_ROWS, SEARCH_BYTES = 5, 128 * 2**20
+"""Rows that the axis is found from, and the bytes that they may take."""
+
 FOLD_FROM = 0.05
 """A full turn is folded if its axis lies this part of the detector's width, or more, off the middle."""
 
@@ -135,10 +138,17 @@ def given_axis(scan: io.Scan, settings: ReconSettings) -> Axis | None:
     return axis
 
 
+def rows_searched(scan: io.Scan) -> int:
+    """How many rows the axis is found from: 5, or fewer of a large scan, so that memory stays small."""
+    angles, rows, columns = scan.shape
+    return max(1, min(MOST_ROWS, rows, SEARCH_BYTES // (angles * columns * 4)))
+
+
 def estimate_axis(scan: io.Scan, settings: ReconSettings) -> prep.CenterEstimate:
     """What the data say about the axis, from a handful of rows; columns are those of `scan`."""
     plain = settings.model_copy(update={"delta_beta": None})
-    rows = [line_integrals(scan, plain, slice(int(row), int(row) + 1))[0] for row in prep.rows_for_center(scan.shape)]
+    chosen = prep.rows_for_center(scan.shape, rows_searched(scan))
+    rows = [line_integrals(scan, plain, slice(int(row), int(row) + 1))[0] for row in chosen]
     return prep.find_center(np.concatenate(rows, axis=1), scan.angles)
 
 

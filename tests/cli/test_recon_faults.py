@@ -84,7 +84,7 @@ def test_ctrl_c_leaves_a_marked_store_that_resume_finishes(dtomo, start, scan, t
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed)
 
 
-def test_interrupt_of_the_command_alone_is_the_same(dtomo, start, scan, tmp_path, undisturbed):
+def test_termination_of_the_command_alone_is_the_same(dtomo, start, scan, tmp_path, undisturbed):
     """As a batch system sends it: the signal reaches the command and not its workers."""
     output = tmp_path / "out.mrc"
     process = start("recon", scan, output, *SLOW)
@@ -93,7 +93,7 @@ def test_interrupt_of_the_command_alone_is_the_same(dtomo, start, scan, tmp_path
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 130
     assert not output.exists()

@@ -24,7 +24,7 @@ def _plan(memory: int, height: int = 64) -> Plan:
 def test_plan_says_tasks_memory_bytes_and_time() -> None:
     text = "\n".join(_plan(1_500_000_000).lines())
     for part in (
-        "4 slabs of 64 slices",
+        "tasks: 4, each a slab of 64 slices",
         "2 with 1 thread each",
         "940 MB of 1.5 GB",
         "2.0 GB",
