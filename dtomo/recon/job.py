@@ -100,7 +100,7 @@ def run(
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
     found = _found_before(settings, inputs) if resume else None
-    if not Path(cache_folder()).is_dir():
+    if not any(Path(cache_folder()).rglob("*.nbi")):
         say("first run on this machine: kernels are compiled and kept, which takes about 10 s")
     axis = _axis(scan, settings, found)
     say(f"axis of rotation: column {axis.detector_column:.2f}, {axis.how}")
