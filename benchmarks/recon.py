@@ -24,7 +24,7 @@ from benchmarks import environment
 from benchmarks.measure import number, table, write_json
 
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-_DTOMO = [sys.executable, "-c", "from dtomo.cli import main; main()"]
+_DTOMO = [sys.executable, "-c", "import sys; from dtomo.cli import main; sys.exit(main())"]
 
 
 def run_dtomo(*arguments: object) -> tuple[float, dict[int, int], str]:
