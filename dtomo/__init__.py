@@ -4,29 +4,37 @@
 importing dtomo is quick and touches no device.
 """
 
-import importlib
-from typing import Any
+import importlib as _importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["ParallelBeam", "Scan", "UserError", "open", "recon", "simulate"]
+__all__ = ["ParallelBeam", "Scan", "UserError", "algorithms", "open", "operators", "recon", "simulate"]
+
+if TYPE_CHECKING:
+    from dtomo import algorithms, operators, recon, simulate
+    from dtomo.errors import UserError
+    from dtomo.geometry import ParallelBeam
+    from dtomo.io import Scan, open
 
 _WHERE = {
     "open": ("dtomo.io", "open"),
     "Scan": ("dtomo.io", "Scan"),
     "ParallelBeam": ("dtomo.geometry", "ParallelBeam"),
     "UserError": ("dtomo.errors", "UserError"),
+    "algorithms": ("dtomo.algorithms", None),
+    "operators": ("dtomo.operators", None),
     "recon": ("dtomo.recon", None),
     "simulate": ("dtomo.simulate", None),
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module 'dtomo' has no attribute {name!r}")
     module, attribute = _WHERE[name]
-    found = importlib.import_module(module)
+    found = _importlib.import_module(module)
     return found if attribute is None else getattr(found, attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+    return [*__all__, "__version__"]

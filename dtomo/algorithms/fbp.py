@@ -11,7 +11,7 @@ from dtomo.operators.filtering import Padding
 
 Method = Literal["auto", "backprojection", "nufft"]
 
-NUFFT_FROM = 2000
+NUFFT_FROM = 1400
 """Slices of this width and more are summed in Fourier space by "auto": measured, see benchmarks/fbp.py."""
 
 

@@ -55,7 +55,7 @@ class ParallelBeam:
         height: int | None = None,
         pitch: float = 1.0,
     ) -> None:
-        values = np.array(angles, np.float64).reshape(-1) + 0.0  # no negative zeros: equal angles, equal bits
+        values = _numbers(angles) + 0.0  # no negative zeros: equal angles, equal bits
         values.flags.writeable = False
         if not np.isfinite(values).all():
             number = int(np.argmin(np.isfinite(values)))
@@ -63,7 +63,8 @@ class ParallelBeam:
         columns = _whole(columns, "columns")
         width = columns if width is None else _whole(width, "width")
         height = columns if height is None else _whole(height, "height")
-        center = (columns - 1) / 2 if center is None else float(center)
+        center = (columns - 1) / 2 if center is None else _number(center, "center")
+        pitch = _number(pitch, "pitch")
         if columns < 1 or values.size < 1:
             raise UserError(f"a geometry needs angles and columns; got {values.size} angles, {columns} columns")
         if width < 1 or height < 1:
@@ -105,8 +106,25 @@ class ParallelBeam:
         return ParallelBeam(**{**values, **changes})
 
 
+def _numbers(angles: ArrayLike) -> NDArray[np.float64]:
+    """A table of angles of its own."""
+    array = np.array(angles)
+    if array.dtype.kind not in "biuf" or array.ndim > 1:
+        raise UserError(f"angles are a list of real numbers in degrees, not {angles!r:.60}")
+    return array.astype(np.float64).reshape(-1)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"the {name} of a geometry is a number, not {value!r:.60}") from None
+
+
 def _whole(value: Any, name: str) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         whole = isinstance(value, float) and value.is_integer()
         return int(value) if whole else operator.index(value)
     except TypeError:

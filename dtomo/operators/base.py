@@ -93,6 +93,8 @@ class LinearOperator(abc.ABC):
 
     def _checked(self, array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any]:
         name = type(self).__name__
+        if not isinstance(array, np.ndarray):
+            raise UserError(f"{name}.{what} takes a NumPy array, one block at a time, not {type(array).__name__}")
         if tuple(array.shape) != tuple(shape):
             raise UserError(f"{name}.{what} takes an array of shape {tuple(shape)}, not {tuple(array.shape)}")
         if np.iscomplexobj(array) and self.dtype.kind != "c":

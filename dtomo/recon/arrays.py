@@ -1,5 +1,6 @@
 """Reconstruction of arrays: NumPy in, NumPy out; Dask in, Dask out with one task per slab."""
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -55,8 +56,7 @@ def sirt(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **
 def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
     """Least squares by conjugate gradients (CGLS); arguments as for `fbp`.
 
-    `options` are those of `dtomo.algorithms.cgls`, which also returns the history of residuals. In a Dask
-    array each block is a problem of its own.
+    `options` are those of `dtomo.algorithms.cgls`, which also returns the history of residuals.
     """
     return _reconstruct(_cgls, projections, geometry, {"iterations": iterations, **options})
 
@@ -64,6 +64,11 @@ def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **
 def _reconstruct(
     solve: Callable[..., NDArray[Any]], projections: Array, geometry: ParallelBeam, options: dict[str, Any]
 ) -> Array:
+    if not isinstance(geometry, ParallelBeam):
+        raise UserError(f"the second argument is a geometry (dtomo.ParallelBeam), not {type(geometry).__name__}")
+    if not hasattr(projections, "numblocks"):
+        projections = _numbers(projections)
+    _refuse_unknown(solve, options)
     expected = (len(geometry.angles), geometry.columns)
     if projections.ndim != 3 or (projections.shape[0], projections.shape[2]) != expected:
         raise UserError(
@@ -75,6 +80,26 @@ def _reconstruct(
     if isinstance(projections, np.ndarray):
         return solve(single_precision(projections), geometry, **options)
     return _lazily(solve, projections, geometry, options)
+
+
+def _numbers(projections: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(projections)
+    except ValueError as error:
+        raise UserError(f"the projections are no array: {error}") from None
+    if array.dtype.kind not in "biufc":
+        raise UserError(f"the projections are numbers (angle, row, column), not {type(projections).__name__}")
+    return array
+
+
+def _refuse_unknown(solve: Callable[..., NDArray[Any]], options: dict[str, Any]) -> None:
+    from dtomo import algorithms
+
+    name = solve.__name__.strip("_")
+    known = list(inspect.signature(getattr(algorithms, name)).parameters)[2:]
+    for option in options:
+        if option not in known:
+            raise UserError(f"{name} has no option {option!r}; it has {', '.join(known)}")
 
 
 def _lazily(
