@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
+from dtomo.io.damage import too_large
 from dtomo.io.units import angle_unit
+
+MOST_ANGLES = 10**7
+"""More values than this are not one angle per frame."""
 
 CLEARLY_DEGREES = 20.0
 """A span of unit-less angles above this (three turns, were it radians) is taken for degrees."""
@@ -142,6 +146,8 @@ def _read_npy(path: Path) -> tuple[NDArray[np.float64], str | None]:
     try:
         values = np.load(path, allow_pickle=False)
         return np.asarray(values, np.float64).reshape(-1), None
+    except MemoryError as error:
+        raise too_large(path, error) from error
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path} is not a NPY file of numbers ({error})") from error
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dtomo.errors import UserError
 from dtomo.io.dxchange_writer import write_dxchange
 from dtomo.io.hdf5 import CENTER, SOURCE_SAMPLE
-from dtomo.io.output import check_output
+from dtomo.io.output import check_output, unlocked_at_end
 from dtomo.io.scan import Scan
 from dtomo.io.volumes import VoxelSize, create_volume, open_volume, stored_dtype, volume_format
 from dtomo.io.zarr_store import write_zarr_scan
@@ -66,9 +66,10 @@ def convert(
         overwrite=overwrite,
         inputs=[volume.path],
     )
-    for start in range(0, volume.shape[0], slab):
-        writer.write_slab(start, volume.source.read(slice(start, start + slab)))
-    return writer.finish()
+    with unlocked_at_end(target):
+        for start in range(0, volume.shape[0], slab):
+            writer.write_slab(start, volume.source.read(slice(start, start + slab)))
+        return writer.finish()
 
 
 def convert_scan(scan: Scan, target: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

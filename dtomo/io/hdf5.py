@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from dtomo.errors import UserError
-from dtomo.io.angles import AngleTable
+from dtomo.io.angles import MOST_ANGLES, AngleTable
 from dtomo.io.angles import angle_unit as known_angle_unit
 from dtomo.io.hdf5_files import node, number, open_hdf5, text_attribute
 from dtomo.io.reading import Reading
@@ -34,7 +34,6 @@ SAMPLE_DETECTOR = (
     f"{_MEASURED}/detector_distance",
 )
 SOURCE_SAMPLE = (f"{_MEASURED}/source/distance", f"{_MEASURED}/source_distance")
-_MOST_ANGLES = 10**7
 CENTER = ("/exchange/center", "/exchange/rotation_axis", "/process/acquisition/rotation/center")
 
 
@@ -87,7 +86,7 @@ def read_angles(file: h5py.File, path: Path, name: str) -> AngleTable | None:
     where = f"{path}:{name}"
     if data.shape is None or data.dtype.kind not in "uif":
         raise UserError(f"{where} holds {data.dtype}, expected one angle per frame")
-    if data.size > _MOST_ANGLES:
+    if data.size > MOST_ANGLES:
         raise UserError(f"{where} has {data.size} values, which cannot be one angle per frame")
     values = np.asarray(data[()], np.float64)
     if values.ndim > 1 and values.size != max(values.shape):

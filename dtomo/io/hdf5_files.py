@@ -9,7 +9,7 @@ import hdf5plugin  # noqa: F401  (registers the compression filters beamlines us
 import numpy as np
 
 from dtomo.errors import UserError
-from dtomo.io.damage import DAMAGE
+from dtomo.io.damage import DAMAGE, too_large
 
 
 @contextlib.contextmanager
@@ -38,6 +38,8 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         yield file
     except UserError:
         raise
+    except MemoryError as error:
+        raise too_large(path, error) from error
     except DAMAGE as error:  # what h5py raises where the structure is damaged
         raise UserError(f"{path} cannot be read as HDF5 ({_reason(error)}); it is damaged: copy it again") from error
     finally:

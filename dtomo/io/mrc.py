@@ -5,6 +5,7 @@ signed bytes as IMOD marks them (https://bio3d.colorado.edu/imod/doc/mrc_format.
 """
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -84,7 +85,7 @@ def read_mrc_header(path: Path) -> MrcFile:
         raise UserError(f"{path} is empty: its header says {shape} (z, y, x)")
     if dtype.kind != "c":
         check_frames(shape, dtype, str(path))
-    needed, size = offset + int(np.prod(shape, dtype=np.int64)) * stored.itemsize, path.stat().st_size
+    needed, size = offset + math.prod(shape) * stored.itemsize, path.stat().st_size
     if size < needed:
         raise UserError(f"{path} is truncated: {size} bytes where its header asks for {needed}; copy it again")
     source = MrcSource(path, offset, stored.str, shape, dtype, signed)

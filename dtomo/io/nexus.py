@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
-from dtomo.io.angles import AngleTable, check_count
+from dtomo.io.angles import MOST_ANGLES, AngleTable, check_count
 from dtomo.io.hdf5 import read_angles
 from dtomo.io.hdf5_files import node, number, open_hdf5, text_attribute
 from dtomo.io.reading import Reading
@@ -186,9 +186,12 @@ def _find_image_key(
     if not names:
         return "", None
     where = f"{path}:{names[0]}"
+    count = file[names[0]].size
+    if count != frames:
+        raise UserError(f"{where} has {count} values but {path}:{stack} has {frames} frames; they must be as many")
+    if frames > MOST_ANGLES:
+        raise UserError(f"{path}:{stack} has {frames} frames; dtomo reads scans of up to {MOST_ANGLES}")
     keys = np.asarray(file[names[0]][()]).reshape(-1).astype(np.int64)
-    if keys.size != frames:
-        raise UserError(f"{where} has {keys.size} values but {path}:{stack} has {frames} frames; they must be as many")
     control = node(file, names[0].rsplit("/", 1)[0] + "/image_key_control")
     if isinstance(control, h5py.Dataset) and control.size == frames and control.dtype.kind == "i":
         keys = np.where(np.asarray(control[()]).reshape(-1) < 0, 3, keys)  # alignment frames are no projections

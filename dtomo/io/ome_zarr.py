@@ -63,7 +63,7 @@ class OmeZarrWriter:
         writer = OmeZarrWriter(path, shape, dtype, slab, len(shapes))
         with writing(path):
             clear(path)
-            writer.progress.start()
+            writer.progress.start(path)
             group = zarr.create_group(path)
             for level, size in enumerate(shapes):
                 shards, chunks = writer._layout(level, size)

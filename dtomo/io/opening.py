@@ -13,15 +13,17 @@ from numpy.typing import ArrayLike
 from dtomo.errors import UserError
 from dtomo.io.angles import AngleTable, check_count, given_angles, split_entries, to_degrees
 from dtomo.io.angles import angle_unit as known_angle_unit
+from dtomo.io.damage import too_large
 from dtomo.io.hdf5 import is_dxchange, list_stacks, read_dxchange, read_named_dataset, reference_dataset
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header, read_mrc_scan
 from dtomo.io.nexus import is_nexus, read_nexus
+from dtomo.io.probing import is_black, looks_normalized, suspicious_darks, suspicious_flats
 from dtomo.io.reading import Reading
-from dtomo.io.scan import Scan, suspicious_darks, suspicious_flats
+from dtomo.io.scan import Scan
 from dtomo.io.sources import ArraySource, Source
 from dtomo.io.tiff import is_tiff, nearby_angle_files, read_tiff, reference_source
-from dtomo.io.zarr_store import is_zarr, read_zarr_scan, stated_normalized
+from dtomo.io.zarr_store import is_zarr, read_zarr_scan, refuse_broken_store, stated_normalized
 
 FramesGiven = ArrayLike | str | os.PathLike[str] | Source
 
@@ -119,6 +121,7 @@ def recognise(path: Path, dataset: str | None = None) -> str:
     if not path.exists():
         raise UserError(f"there is no file or folder {path}")
     if path.is_dir():
+        refuse_broken_store(path)
         return "zarr" if is_zarr(path) else "tiff"
     try:
         with path.open("rb") as file:
@@ -213,6 +216,8 @@ def _reference(given: Any, what: str) -> Source:
     if path.suffix.lower() == ".npy":
         try:
             return ArraySource(np.load(path, allow_pickle=False), str(path))
+        except MemoryError as error:
+            raise too_large(path, error) from error
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path} is not a NPY file of frames ({error})") from error
     with path.open("rb") as file:
@@ -262,7 +267,7 @@ def _checked(scan: Scan, normalized: bool | None) -> Scan:
     if normalized is None and scan.format == "zarr":
         normalized = stated_normalized(scan.path) or None
     if normalized is None and scan.flat_source is None:
-        normalized = _looks_normalized(scan)
+        normalized = looks_normalized(scan)
         if normalized:
             notes.append(
                 f"{scan.path} has no flats, and its values are those of transmissions: taken as already normalised"
@@ -279,7 +284,8 @@ def _checked(scan: Scan, normalized: bool | None) -> Scan:
             notes.append(_named("darks", bright, scan.dark_source, "as bright as the flats", "skip_darks"))
         elif dim:
             notes.append(_named("flats", dim, scan.flat_source, "as dark as the darks", "skip_flats"))
-        _refuse_black_flats(scan)
+        if is_black(scan.flat_source):
+            raise UserError(f"every flat of {scan.flat_source.location} is 0; give flats with flats=... (--flats)")
     return dataclasses.replace(scan, normalized=bool(normalized), warnings=tuple(notes))
 
 
@@ -288,21 +294,3 @@ def _named(what: str, index: list[int], source: Source | None, how: str, option:
     where = source.location if source is not None else ""
     flag = option.replace("_", "-")
     return f"{where}: {what} number {numbers} are {how}; leave them out with {option} (--{flag})"
-
-
-def _refuse_black_flats(scan: Scan) -> None:
-    assert scan.flat_source is not None
-    middle = scan.shape[1] // 2
-    if not scan.flat_source.read(rows=slice(middle, middle + 1)).any() and not scan.flat_source.read(slice(0, 1)).any():
-        raise UserError(f"every flat of {scan.flat_source.location} is 0; give flats with flats=... (--flats)")
-
-
-def _looks_normalized(scan: Scan) -> bool:
-    """Floating-point values within the range of transmissions, in three rows of three projections."""
-    if scan.dtype.kind != "f":
-        return False
-    count, rows, _ = scan.shape
-    middle = max(0, rows // 2 - 1)
-    some = scan.projection_source.read(sorted({0, count // 2, count - 1}), slice(middle, min(rows, middle + 3)))
-    some = some[np.isfinite(some)]
-    return bool(some.size and some.min() > -0.5 and some.max() < 3 and some.max() > 0.01)

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -12,16 +13,23 @@ from pathlib import Path
 import h5py
 
 from dtomo.errors import StoppedError, UserError
+from dtomo.io.lock import refuse_if_locked, release_lock
 
 PROGRESS = ".dtomo"
 """Name (for folders) or suffix (for files) of the folder that marks an output as unfinished."""
+_PROGRESS_FILE = re.compile(r"\.?(settings|lock|slab-\d+-\d+)\.json(\.\d+)?|volume\.part|\.nfs\w+")
 
 
 def progress_folder(path: Path) -> Path:
     """Where an unfinished output keeps its settings and its list of slabs."""
-    if path.name.lower().endswith(".zarr"):
+    if _is_store_name(path):
         return path / PROGRESS
     return path.with_name(path.name + PROGRESS)
+
+
+def _is_store_name(path: Path) -> bool:
+    """Whether an output of this name is a folder; all others are files."""
+    return path.name.lower().endswith(".zarr")
 
 
 def check_output(
@@ -42,7 +50,8 @@ def check_output(
     ------
     UserError
         It exists (without `overwrite` or `resume`), is an input or holds one, is not a dtomo output (with
-        `overwrite`), its folder is missing or not writable, or the disk has less than `bytes_needed` free.
+        `overwrite`), is being written by another process, its folder is missing or not writable, or the disk
+        has less than `bytes_needed` free.
     """
     asked = Path(path)
     if not asked.name or asked.name in (".", ".."):
@@ -53,7 +62,11 @@ def check_output(
     if not parent.is_dir():
         raise UserError(f"the folder {parent} for the output does not exist; create it first")
     present = target.exists() or os.path.lexists(target)
-    unfinished = progress_folder(target).exists()
+    if target.is_dir() and not _is_store_name(target):
+        raise UserError(f"{asked} is a folder, but the output is one file; remove the folder or give another name")
+    unfinished = os.path.lexists(progress_folder(target))
+    if unfinished:
+        _check_progress(asked, progress_folder(target))
     if present or unfinished:
         _check_existing(asked, target, present, unfinished, overwrite, resume)
     _check_writable(parent if not target.is_dir() else target, asked)
@@ -75,6 +88,13 @@ def _check_inputs(asked: Path, target: Path, inputs: list[Path]) -> None:
 
 def _is_store(path: Path) -> bool:
     return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def _check_progress(asked: Path, folder: Path) -> None:
+    """Refuse what another run is writing, and what only bears the name of a progress folder."""
+    if not folder.is_dir() or not all(_PROGRESS_FILE.fullmatch(item.name) for item in folder.iterdir()):
+        raise UserError(f"{asked} needs the name {folder} for its progress, which is in use; give another name")
+    refuse_if_locked(folder, asked)
 
 
 def _check_existing(asked: Path, target: Path, present: bool, unfinished: bool, overwrite: bool, resume: bool) -> None:
@@ -133,7 +153,7 @@ def _check_space(target: Path, needed: int, overwrite: bool, resume: bool) -> No
         return
     free = shutil.disk_usage(target.parent).free
     if overwrite or resume:  # what is removed first, or filled up; a whole file stays until it is replaced
-        free += disk_size(target if target.name.lower().endswith(".zarr") else progress_folder(target))
+        free += disk_size(target if _is_store_name(target) else progress_folder(target))
     if needed > free:
         raise UserError(
             f"{target} needs {needed / 1e9:.3g} GB but {target.parent} has {free / 1e9:.3g} GB free; "
@@ -148,7 +168,8 @@ def disk_size(path: Path) -> int:
 
 
 def clear(path: Path) -> None:
-    """Remove an output that `check_output` let pass, and what marks it unfinished."""
+    """Remove an output that `check_output` let pass, and what marks it unfinished; not what a run writes now."""
+    refuse_if_locked(progress_folder(path), path)
     for item in (path, progress_folder(path)):
         if item.is_dir():
             if item == path and any(item.iterdir()) and not is_output(path):
@@ -156,6 +177,15 @@ def clear(path: Path) -> None:
             shutil.rmtree(item)
         elif item.exists():
             item.unlink()
+
+
+@contextlib.contextmanager
+def unlocked_at_end(path: str | os.PathLike[str]) -> Iterator[None]:
+    """However this ends, other processes may resume or replace the output then."""
+    try:
+        yield
+    finally:
+        release_lock(progress_folder(Path(os.path.realpath(path))))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dtomo.errors import UserError
+from dtomo.io.lock import take_lock
 
 _SLAB = re.compile(r"slab-(\d+)-(\d+)\.json")
 
@@ -23,9 +24,16 @@ class Progress:
 
     folder: Path
 
-    def start(self) -> None:
-        """Make the folder: from here on the output counts as unfinished."""
+    def start(self, output: Path) -> None:
+        """Make the folder: from here on `output` counts as unfinished, and as written by this process.
+
+        Raises
+        ------
+        UserError
+            Another process writes it.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
+        take_lock(self.folder, output)
 
     def save_settings(self, settings: dict[str, Any]) -> None:
         """Written last when an output is created: without it nothing is done yet."""

@@ -318,33 +318,3 @@ def _as_source(value: ArrayLike | Source | None, name: str) -> Source | None:
     if value is None or isinstance(value, Source):
         return value
     return ArraySource(np.asarray(value), name)
-
-
-def suspicious_darks(scan: Scan, rows: int = 16) -> list[int]:
-    """Darks as bright as the flats, by index: their mean lies nearer to the flats' than to the darkest's.
-
-    Means are over `rows` rows in the middle of the detector.
-    """
-    if scan.dark_source is None or scan.flat_source is None:
-        return []
-    flats, darks = (_frame_means(scan, source, rows) for source in (scan.flat_source, scan.dark_source))
-    flat, dark = float(np.median(flats)), float(darks.min())
-    limit = 0.8 * flat if dark >= 0.8 * flat else (flat + dark) / 2
-    return [int(number) for number in np.flatnonzero(darks >= limit)]
-
-
-def suspicious_flats(scan: Scan, rows: int = 16) -> list[int]:
-    """Flats as dark as the darks, by index: frames taken with the shutter closed."""
-    if scan.dark_source is None or scan.flat_source is None:
-        return []
-    flats, darks = (_frame_means(scan, source, rows) for source in (scan.flat_source, scan.dark_source))
-    limit = float(darks.min()) + 0.25 * (float(np.median(flats)) - float(darks.min()))
-    return [int(number) for number in np.flatnonzero(flats < limit)]
-
-
-def _frame_means(scan: Scan, source: Source, rows: int) -> NDArray[np.float64]:
-    top, bottom, left, right = scan.window or (0, 0, 0, 0)
-    middle = (top + bottom) // 2
-    band = slice(max(top, middle - rows // 2), min(bottom, middle + (rows + 1) // 2 + 1))
-    frames = source.read(rows=band, columns=slice(left, right))
-    return np.nanmean(frames.reshape(len(frames), -1), axis=1, dtype=np.float64)

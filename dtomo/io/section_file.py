@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.io.bigtiff import create_bigtiff
+from dtomo.io.lock import refuse_if_locked
 from dtomo.io.mrc import create_mrc, set_statistics
 from dtomo.io.ome_zarr import check_slab, check_whole
 from dtomo.io.output import progress_folder, writing
@@ -52,9 +53,10 @@ class SectionFileWriter:
         """Make the unfinished file at its full size; what was at `path` stays until the new one is whole."""
         progress = Progress(progress_folder(path))
         with writing(path):
+            refuse_if_locked(progress.folder, path)
             if progress.folder.is_dir():
                 shutil.rmtree(progress.folder)
-            progress.start()
+            progress.start(path)
             part = progress.folder / "volume.part"
             if format == "mrc":
                 angstrom = None if voxel_size_um is None else [size * 1e4 for size in voxel_size_um]

@@ -18,7 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
-from dtomo.io.damage import explained
+from dtomo.io.damage import explained, refuse_too_large
 from dtomo.io.hdf5_files import open_hdf5
 
 Frames = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -113,7 +113,8 @@ class FrameStack:
         Raises
         ------
         UserError
-            A frame that does not exist, or a file that is missing, truncated or damaged.
+            A frame that does not exist, a file that is missing, truncated or damaged, or more than the memory
+            holds.
         """
         runs = runs_of(frame_index(frames, self.shape[0], self.location))
         counts = [len(range(*run)) for run in runs]
@@ -122,6 +123,7 @@ class FrameStack:
         shape = (sum(counts), height, width)
         if 0 in shape:
             return np.empty(shape, self.dtype)
+        refuse_too_large(self.location, shape, self.dtype.itemsize)
         with explained(self.location), self.opened() as array:
             out = np.empty(shape, self.dtype)
             at = 0

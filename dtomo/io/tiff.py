@@ -12,7 +12,7 @@ import numpy as np
 import tifffile
 
 from dtomo.errors import UserError
-from dtomo.io.damage import DAMAGE
+from dtomo.io.damage import DAMAGE, too_large
 from dtomo.io.reading import Reading
 from dtomo.io.sources import Source, check_frames, numeric_order
 from dtomo.io.tiff_source import TiffSource
@@ -115,6 +115,8 @@ def _describe(path: Path) -> tuple[tuple[int, int, int], np.dtype[Any], int]:
                 needed = max(needed, series.dataoffset + series.nbytes)
     except UserError:
         raise
+    except MemoryError as error:
+        raise too_large(path, error) from error
     except DAMAGE as error:
         raise UserError(f"{path} cannot be read as TIFF ({str(error).strip() or type(error).__name__})") from error
     shape = (1, *shape) if len(shape) == 2 else shape

@@ -13,7 +13,7 @@ from dask.base import tokenize
 
 from dtomo.errors import UserError
 from dtomo.io.bigtiff import tiff_voxel_size
-from dtomo.io.damage import DAMAGE
+from dtomo.io.damage import DAMAGE, too_large
 from dtomo.io.hdf5 import list_stacks
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header
@@ -22,7 +22,7 @@ from dtomo.io.scan import FrameView
 from dtomo.io.sources import HDF5Source, Source, ZarrSource, hdf5_source
 from dtomo.io.tiff import is_tiff, tiff_source
 from dtomo.io.units import length_factor
-from dtomo.io.zarr_store import is_zarr
+from dtomo.io.zarr_store import is_zarr, refuse_broken_store
 
 _BLOCK = 64 * 2**20
 
@@ -141,6 +141,7 @@ def open_volume(path: str | os.PathLike[str], *, level: int = 0, unfinished: boo
     if not path.exists():
         raise UserError(f"there is no file or folder {path}")
     if path.is_dir():
+        refuse_broken_store(path)
         if is_zarr(path):
             return _open_zarr(path, level, unfinished)
         return Volume(path, "tiff", tiff_source(path))
@@ -196,6 +197,8 @@ def _open_zarr(path: Path, level: int, unfinished: bool) -> Volume:
         return _describe_zarr(path, zarr.open(path, mode="r"), level, unfinished)
     except UserError:
         raise
+    except MemoryError as error:
+        raise too_large(path, error) from error
     except (*DAMAGE, zarr.errors.BaseZarrError) as error:
         reason = str(error).split("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be read as Zarr or OME-Zarr ({reason}); its metadata are damaged") from error

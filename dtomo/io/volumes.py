@@ -15,7 +15,7 @@ from dtomo.errors import UserError
 from dtomo.io.bigtiff import tiff_dtype
 from dtomo.io.mrc import mrc_dtype
 from dtomo.io.ome_zarr import OmeZarrWriter
-from dtomo.io.output import check_output, progress_folder
+from dtomo.io.output import check_output, progress_folder, unlocked_at_end, writing
 from dtomo.io.progress import Progress
 from dtomo.io.section_file import SectionFileWriter
 from dtomo.io.volume_reader import Volume, open_volume
@@ -111,6 +111,8 @@ def create_volume(
 ) -> VolumeWriter:
     """Create an output, marked unfinished, by its suffix: OME-Zarr 0.5, MRC or BigTIFF.
 
+    Until it is finished or this process ends, other processes may not resume or replace it.
+
     Parameters
     ----------
     path
@@ -168,6 +170,8 @@ def create_volume(
     progress = Progress(progress_folder(target))
     if resume and progress.settings() is not None:
         _same_settings(target, progress.settings() or {}, settings)
+        with writing(target):
+            progress.start(target)
         return open_writer(target)
     writer: OmeZarrWriter | SectionFileWriter
     if kind == "zarr":
@@ -255,12 +259,13 @@ def store_volume(array: da.Array | NDArray[Any], path: str | os.PathLike[str], *
     `options` are those of `create_volume`.
     """
     writer = create_volume(path, array.shape, array.dtype, **options)
-    if isinstance(array, da.Array):
-        regular = array.rechunk({0: writer.slab, 1: -1, 2: -1})
-        starts = np.cumsum([0, *regular.chunks[0][:-1]])
-        blocks = regular.to_delayed().reshape(-1)
-        dask.compute(*(dask.delayed(writer.write_slab)(int(start), block) for start, block in zip(starts, blocks)))
-    else:
-        for start in range(0, array.shape[0], writer.slab):
-            writer.write_slab(start, np.asarray(array[start : start + writer.slab]))
-    return writer.finish()
+    with unlocked_at_end(path):
+        if isinstance(array, da.Array):
+            regular = array.rechunk({0: writer.slab, 1: -1, 2: -1})
+            starts = np.cumsum([0, *regular.chunks[0][:-1]])
+            blocks = regular.to_delayed().reshape(-1)
+            dask.compute(*(dask.delayed(writer.write_slab)(int(start), block) for start, block in zip(starts, blocks)))
+        else:
+            for start in range(0, array.shape[0], writer.slab):
+                writer.write_slab(start, np.asarray(array[start : start + writer.slab]))
+        return writer.finish()

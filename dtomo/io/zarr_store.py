@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from zarr.codecs import BloscCodec
 
 from dtomo.errors import UserError
-from dtomo.io.angles import AngleTable, angle_unit
-from dtomo.io.damage import DAMAGE
-from dtomo.io.output import check_output, clear, progress_folder, writing
+from dtomo.io.angles import MOST_ANGLES, AngleTable, angle_unit
+from dtomo.io.damage import DAMAGE, too_large
+from dtomo.io.output import check_output, clear, progress_folder, unlocked_at_end, writing
 from dtomo.io.progress import Progress
 from dtomo.io.reading import Reading
 from dtomo.io.sources import ZarrSource, check_frames
@@ -35,6 +35,13 @@ _METADATA = ("pixel_size", "energy", "sample_detector_distance", "source_sample_
 def is_zarr(path: Path) -> bool:
     """Whether a folder is a Zarr store, version 2 or 3."""
     return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def refuse_broken_store(path: Path) -> None:
+    """UserError for a folder that is a Zarr store by its name only."""
+    if path.suffix.lower() == ".zarr" and not is_zarr(path):
+        held = "it is empty" if not any(path.iterdir()) else "it has none of zarr.json, .zgroup, .zarray"
+        raise UserError(f"{path} is not a Zarr store: {held}; copy the whole store again")
 
 
 def read_zarr_scan(path: Path) -> Reading:
@@ -68,6 +75,8 @@ def _read(path: Path, group: zarr.Group) -> Reading:
         if data.ndim != 1 or data.dtype.kind not in "uif":
             raise UserError(f"{where} holds {data.dtype} of shape {data.shape}, expected one angle per projection")
         unit = data.attrs.get("units", data.attrs.get("unit"))
+        if data.size > MOST_ANGLES:
+            raise UserError(f"{where} has {data.size} values, which cannot be one angle per projection")
         reading.angles = AngleTable(np.asarray(data[:], np.float64), angle_unit(_text(unit), where), where)
         reading.found["angles"] = where
     for name in _METADATA:
@@ -97,6 +106,8 @@ def _opened_group(path: Path) -> Iterator[zarr.Group]:
         yield zarr.open_group(path, mode="r")
     except UserError:
         raise
+    except MemoryError as error:
+        raise too_large(path, error) from error
     except (*DAMAGE, zarr.errors.BaseZarrError) as error:
         reason = str(error).split("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be opened as a Zarr group ({reason})") from error
@@ -137,10 +148,10 @@ def write_zarr_scan(
         raise UserError(f"{values.size} angles for {shape[0]} projections; give one per projection")
     needed = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     path = check_output(path, overwrite=overwrite, bytes_needed=needed)
-    with writing(path):
+    with writing(path), unlocked_at_end(path):
         clear(path)
         progress = Progress(progress_folder(path))
-        progress.start()
+        progress.start(path)
         group = zarr.create_group(path)
         block = min(32, shape[0])
         chunks = (block, min(64, shape[1]), min(1024, shape[2]))

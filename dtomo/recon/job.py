@@ -17,11 +17,21 @@ from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
 from dtomo.errors import DtomoError, StoppedError
 from dtomo.geometry import ParallelBeam
-from dtomo.io.output import progress_folder
+from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
 from dtomo.recon import cost, record
-from dtomo.recon.scans import Axis, find_axis, geometry_of, given_axis, is_folded, open_scan, scale_of
-from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab
+from dtomo.recon.scans import (
+    Axis,
+    check_usable,
+    find_axis,
+    geometry_of,
+    given_axis,
+    is_folded,
+    open_scan,
+    origin_of,
+    scale_of,
+)
+from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab, repairs
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:
@@ -90,6 +100,7 @@ def run(
     """
     started = time.monotonic()
     say = _silent if quiet else _say
+    io.volume_format(settings.output)
     scan = open_scan(settings)
     for warning in scan.warnings:
         say(f"note: {warning}")
@@ -124,7 +135,7 @@ def run(
         }
         if client is None:
             client = stack.enter_context(clusters.connect(wanted, say=say))
-        with _resumable(settings.output):
+        with _resumable(settings.output), unlocked_at_end(settings.output):
             writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
             fold_about = axis.column if folded else None
             job = Job(scan, settings, fold_about, geometry, scale, plan.block, wanted.threads, writer.path)
@@ -133,6 +144,8 @@ def run(
     summary = _summary(plan, begun, summaries, time.monotonic() - started)
     written = record.write_summary(settings.output, summary)
     shape = " × ".join(map(str, writer.shape))
+    if repaired := repairs(summaries):
+        say(repaired)
     say(f"{settings.output}: {shape} (z, y, x), {unit}, in {duration(summary['seconds'])}")
     say(f"settings in {record.run_file(settings.output)}, summary in {written}")
     return Run(settings.output, plan, axis, summary)
@@ -146,6 +159,10 @@ def _resumable(output: Path) -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise Interrupted(
             f"interrupted; what is done is kept in {output}: the same command with --resume finishes it"
+        ) from error
+    except MemoryError as error:
+        raise StoppedError(
+            f"this process found no memory; what is done is kept in {output}: go on with --resume"
         ) from error
 
 
@@ -167,7 +184,11 @@ def _found_before(settings: ReconSettings, inputs: list[dict[str, Any]]) -> dict
 def _axis(scan: io.Scan, settings: ReconSettings, found: dict[str, Any] | None) -> Axis:
     if found is not None:
         return Axis.on_detector(float(found["center"]), settings, str(found["how"]))
-    return given_axis(scan, settings) or find_axis(scan, settings)
+    given = given_axis(scan, settings)
+    if given is None:
+        return find_axis(scan, settings)
+    check_usable(scan, settings)
+    return given
 
 
 def _plan(
@@ -198,14 +219,12 @@ def _create(
     overwrite: bool,
 ) -> io.VolumeWriter:
     """The output, marked unfinished, with its settings beside it."""
-    pixel = scan.pixel_size
-    first_row = ((settings.rows or (0, None))[0] or 0) + (settings.bin - 1) / 2
     writer = io.create_volume(
         settings.output,
         (scan.shape[1], geometry.height, geometry.width),
         np.float32,
-        voxel_size_um=pixel,
-        origin_um=(0.0 if pixel is None else first_row * pixel / settings.bin, 0.0, 0.0),
+        voxel_size_um=scan.pixel_size,
+        origin_um=origin_of(scan, geometry),
         attributes={"settings": settings.that_decide_the_result(), **begun},
         slab=begun["slab"],
         overwrite=overwrite,

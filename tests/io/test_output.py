@@ -80,6 +80,18 @@ def test_existing_files_need_overwrite(tmp_path, scan):
     check_output(tmp_path / "empty.zarr")
 
 
+@pytest.mark.parametrize("name", ["v.mrc", "v.tif", "v.h5", "v"])
+@pytest.mark.parametrize("inside", [None, "a.txt", ".dtomo"])
+def test_a_folder_is_no_file_to_be_written(name, inside, tmp_path):
+    (tmp_path / name).mkdir()
+    if inside == ".dtomo":
+        (tmp_path / name / inside).mkdir()
+    elif inside:
+        (tmp_path / name / inside).write_text("text")
+    for choice in ({}, {"overwrite": True}, {"resume": True}):
+        _refused("is a folder, but the output is one file", tmp_path, tmp_path / name, **choice)
+
+
 def test_missing_folder_and_no_space(tmp_path):
     _refused("does not exist; create it first", tmp_path, tmp_path / "no" / "out.zarr")
     _refused(r"needs 1e\+06 GB but .* GB free", tmp_path, tmp_path / "out.zarr", bytes_needed=10**15)
