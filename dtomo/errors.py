@@ -20,3 +20,9 @@ class StoppedError(DtomoError, RuntimeError):
     """A run that stopped part-way and can be resumed; the message says how."""
 
     exit_code = 3
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """`value` for a message: its text, with the end left out where it is longer than `limit` characters."""
+    text = str(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 
 ITERATIONS = 20
 ZINGERS = 0.2
@@ -213,11 +213,34 @@ def _sentence(error: ValidationError) -> str:
     where = "--" + names[0].replace("_", "-") if names else "the settings"
     if first["type"] == "extra_forbidden":
         known = ", ".join(ReconSettings.model_fields)
-        return f"unknown setting {first['loc'][0]!r}; known are {known}"
+        return f"unknown setting {shown(repr(first['loc'][0]))}; known are {known}"
     if first["type"] == "missing":
         return f"no {first['loc'][0]} given"
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
     if not names:
-        return message
-    return f"{where}: {message.replace('input', 'it')}; got {first['input']!r}"
+        return _complaint(first)
+    needed = "must be auto or a column such as 511.5" if names[0] == "center" else _complaint(first)
+    return f"{where}: {needed}; got {shown(repr(first['input']))}"
+
+
+_NEEDED = {
+    "path": "must be the name of a file",
+    "string": "must be text",
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "finite": "must be a finite number",
+    "bool": "must be true or false",
+    "tuple": "must be numbers and spans such as 3,17,40:44",
+    "literal": "must be {expected}",
+    "greater_than_equal": "must be {ge} or more",
+    "greater_than": "must be greater than {gt}",
+}
+"""What is asked for instead of what pydantic says, by the beginning of its type of error."""
+
+
+def _complaint(error: Any) -> str:
+    for kind, needed in _NEEDED.items():
+        if error["type"].startswith(kind):
+            return needed.format(**error.get("ctx", {}))
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    return "does not fit"

@@ -10,10 +10,12 @@ from distributed import Client, LocalCluster
 from dtomo import algorithms, recon
 from dtomo.errors import StoppedError, UserError
 from dtomo.geometry import ParallelBeam
-from dtomo.io import open_volume
+from dtomo.io import Scan, open_volume
 from dtomo.operators import ParallelProjector
 from dtomo.recon import cost, run
-from dtomo.recon.scans import open_scan, to_detector, to_scan
+from dtomo.recon.prepare import line_integrals
+from dtomo.recon.scans import check_usable, geometry_of, open_scan, origin_of, to_detector, to_scan
+from dtomo.recon.slab import SlabSummary, repairs
 from dtomo.settings import ReconSettings
 from dtomo.simulate import simulate_scan
 
@@ -176,3 +178,93 @@ def test_peak_memory_is_near_the_plan(tmp_path):
     done = run(settings, quiet=True)
     measured = max(done.summary["peak_memory"].values())
     assert measured == pytest.approx(done.plan.worker_memory, rel=0.2)
+
+
+@pytest.fixture(scope="module")
+def tall(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tall") / "tall.h5"
+    simulate_scan(path, size=32, rows=150, angles=6, center=18.0)
+    return path
+
+
+PHASE = {"delta_beta": 400, "energy": 20, "distance": 100, "pixel_size": 2.0}
+"""A halo of 25 rows."""
+
+
+@pytest.mark.parametrize(("rows", "bin"), [((70, 100), 1), ((0, 9), 1), ((127, 150), 1), ((40, 96), 2), ((41, 71), 2)])
+def test_phase_retrieval_of_cropped_rows_is_that_of_the_whole(tall, rows, bin):
+    settings = ReconSettings(scan=tall, output="o.zarr", bin=bin, rows=(rows[0] % bin, 150), **PHASE)
+    whole, _ = line_integrals(open_scan(settings), settings, slice(0, (150 - rows[0] % bin) // bin))
+    settings = settings.model_copy(update={"rows": rows})
+    opened = open_scan(settings)
+    part, report = line_integrals(opened, settings, slice(0, opened.shape[1]))
+    assert np.array_equal(part, whole[:, rows[0] // bin : rows[0] // bin + opened.shape[1]])
+    assert report.pixels == opened.shape[1] * opened.shape[2]
+
+
+@pytest.mark.parametrize("phase", [{}, PHASE])
+def test_bytes_planned_are_the_bytes_read(tall, monkeypatch, phase):
+    settings = ReconSettings(scan=tall, output="o.zarr", rows="50:120", center=18.0, slab=32, **phase)
+    opened = open_scan(settings)
+    plan = cost.make_plan(opened, settings, geometry_of(opened, 18.0, False), cost.Resources(1, 1, 10**10))
+    rows = []
+    read = Scan.read
+    monkeypatch.setattr(Scan, "read", lambda scan, part, *more: rows.append(part.stop - part.start) or read(scan, part))
+    for slab in plan.slabs:
+        for block in slab.blocks(plan.block):
+            line_integrals(opened, settings, block.rows)
+    assert plan.bytes_read == sum(rows) * opened.shape[0] * opened.shape[2] * 2
+    largest = max(rows) * opened.shape[0] * opened.shape[2] * 4
+    assert plan.worker_memory >= cost.PROGRAMS + 2 * largest
+
+
+def test_a_dead_row_in_the_middle_is_no_reason_to_refuse(scan):
+    settings = ReconSettings(scan=scan, output="o.zarr")
+    opened = open_scan(settings)
+    flats = opened.flat_source.read()
+    flats[:, 16] = 0
+    check_usable(opened.replace(flats=flats), settings)
+    flats[:] = 0
+    with pytest.raises(UserError, match=r"scan.h5 holds no usable value in the detector rows looked at \(3, "):
+        check_usable(opened.replace(flats=flats), settings)
+
+
+def test_a_single_angle_is_noted(scan):
+    settings = ReconSettings(scan=scan, output="o.zarr", exclude_frames="1:60")
+    assert any("have one angle, 0" in warning for warning in open_scan(settings).warnings)
+    assert not open_scan(settings.model_copy(update={"exclude_frames": ()})).warnings
+
+
+def _summary(dead: int, repaired: int) -> SlabSummary:
+    return SlabSummary(0, 1, {}, 1000, dead, 50_000, repaired, None, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("dead", "repaired", "words"),
+    [
+        (0, 0, ""),
+        (3, 0, "raw data: 6 of 2000 pixels are dead (0.3 %)"),
+        (0, 5, "raw data: 10 of 100000 values were repaired (0.01 %)"),
+        (3, 9000, "warning: much of the raw data is unusable: 6 of 2000 pixels are dead (0.3 %) and 18000 of 100000 v"),
+    ],
+)
+def test_repairs_are_told(dead, repaired, words):
+    assert repairs([_summary(dead, repaired)] * 2).startswith(words)
+    assert bool(repairs([_summary(dead, repaired)])) == bool(words)
+
+
+def test_the_axis_has_one_place_in_all_volumes_of_a_scan(scan):
+    """56 columns of 2 µm: the axis lies at 55 µm."""
+    for changes in ({}, {"bin": 2}, {"columns": "5:50"}, {"columns": "3:40", "bin": 3, "rows": "4:30"}):
+        opened = open_scan(ReconSettings(scan=scan, output="o.zarr", **changes))
+        geometry = geometry_of(opened, 20.0, False)
+        z, y, x = origin_of(opened, geometry)
+        assert y + (geometry.height - 1) / 2 * opened.pixel_size == pytest.approx(55)
+        assert x + (geometry.width - 1) / 2 * opened.pixel_size == pytest.approx(55)
+        assert z == pytest.approx({1: 0, 2: 1, 3: 10}[opened.binning])
+    plain = open_scan(ReconSettings(scan=scan, output="o.zarr"))
+    assert origin_of(plain, geometry_of(plain, 20.0, False)) == (0, 0, 0)
+    turned = plain.replace(angles=np.arange(60) * 6.0)
+    folded = geometry_of(turned, 10.0, True)
+    assert origin_of(turned, folded)[1] == pytest.approx(55 - (folded.width - 1))
+    assert origin_of(turned, folded)[1] < 0

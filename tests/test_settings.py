@@ -70,7 +70,19 @@ def test_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ({"stripes": "some"}, "--stripes"),
         ({"nonnegative": True, "algorithm": "cgls"}, "--nonnegative"),
         ({"colour": 1}, "unknown setting 'colour'"),
-        ({"scan": None}, "--scan"),
+        ({"scan": None}, "--scan: must be the name of a file; got None"),
+        ({"scan": 5}, "--scan: must be the name of a file; got 5"),
+        ({"iterations": "x" * 10_000}, "--iterations: must be a whole number; got 'x{58}…$"),
+        ({"iterations": 2.5}, "--iterations: must be a whole number; got 2.5"),
+        ({"center": [1, 2]}, "--center: must be auto or a column such as 511.5; got"),
+        ({"pixel_size": "wide"}, "--pixel-size: must be a number; got 'wide'"),
+        ({"pixel_size": 0}, "--pixel-size: must be greater than 0; got 0"),
+        ({"normalized": "perhaps"}, "--normalized: must be true or false; got 'perhaps'"),
+        ({"dataset": 3}, "--dataset: must be text; got 3"),
+        ({"exclude_frames": 7}, "--exclude-frames: must be numbers and spans such as 3,17,40:44; got 7"),
+        ({"exclude_frames": [-1]}, "--exclude-frames: must be 0 or more; got -1"),
+        ({"fold": "maybe"}, "--fold: must be 'auto', 'yes' or 'no'; got 'maybe'"),
+        ({"y" * 10_000: 1}, "unknown setting 'y{58}…; known are"),
     ],
 )
 def test_bad_values_are_one_sentence(changes: dict[str, Any], words: str) -> None:
@@ -78,6 +90,7 @@ def test_bad_values_are_one_sentence(changes: dict[str, Any], words: str) -> Non
         _settings(**changes)
     assert "\n" not in str(caught.value)
     assert "pydantic" not in str(caught.value)
+    assert "<class" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ class Commands(TyperGroup):
                 traceback.print_exc()
             print(f"dtomo: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from error
+        except MemoryError as error:
+            if os.environ.get("DTOMO_DEBUG"):
+                traceback.print_exc()
+            print("dtomo: this needs more memory than there is; ask for something smaller", file=sys.stderr)
+            raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             print("dtomo: interrupted", file=sys.stderr)
             raise typer.Exit(130) from error

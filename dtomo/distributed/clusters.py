@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from dtomo.distributed.forkserver import AVAILABLE, start_forkserver
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -55,13 +55,17 @@ _CONFIGURATION = {
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a run may use: `workers` processes with `threads` each, and `memory` bytes for each worker."""
+    """What a run may use: `workers` processes with `threads` each, and `memory` bytes for each worker.
+
+    `shared`: the memory is a share of what is free, and fewer workers would have more.
+    """
 
     workers: int
     threads: int
     memory: int
     address: str | None = None
     dashboard: str | None = ":8787"
+    shared: bool = False
 
     @property
     def cores(self) -> int:
@@ -82,9 +86,9 @@ def parse_memory(text: str | int) -> int:
     try:
         size = int(parse_bytes(text)) if str(text).strip() else 0
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(f"--memory is a size such as 4GB; got {str(text)!r}") from error
+        raise UserError(f"--memory is a size such as 4GB; got {shown(repr(str(text)))}") from error
     if size <= 0:
-        raise UserError(f"--memory is a size such as 4GB; got {str(text)!r}")
+        raise UserError(f"--memory is a size such as 4GB; got {shown(repr(str(text)))}")
     return size
 
 
@@ -133,12 +137,13 @@ def resources(
     for name in ("workers", "threads"):
         value = request.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise UserError(f"--{name} is a whole number from 1; got {value!r}")
+            raise UserError(f"--{name} is a whole number from 1; got {shown(repr(value))}")
     cores, free = machine()
     per_worker = request.get("threads") or _threads(cores, request.get("workers"))
     count = request.get("workers") or max(1, cores // per_worker)
-    limit = parse_memory(request["memory"]) if request.get("memory") is not None else free // count
-    return Resources(count, per_worker, limit, address, request["dashboard"])
+    shared = request.get("memory") is None
+    limit = free // count if shared else parse_memory(request["memory"])
+    return Resources(count, per_worker, limit, address, request["dashboard"], shared and address is None)
 
 
 def _threads(cores: int, workers: int | None) -> int:
@@ -158,7 +163,7 @@ def _address(cluster: str) -> str | None:
     if "://" in cluster:
         return cluster
     raise UserError(
-        f"--cluster is local, a scheduler's address such as tcp://host:8786, or a YAML file; got {cluster!r}"
+        f"--cluster is local, a scheduler's address such as tcp://host:8786, or a YAML file; got {shown(repr(cluster))}"
     )
 
 
@@ -175,7 +180,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     unknown = sorted(str(key) for key in read if key not in _YAML_KEYS)
     if unknown:
         raise UserError(
-            f"the cluster file {path} has unknown keys {', '.join(unknown)}; known are {', '.join(_YAML_KEYS)}"
+            f"the cluster file {path} has unknown keys {shown(', '.join(unknown))}; known are {', '.join(_YAML_KEYS)}"
         )
     if "address" in read:
         read["cluster"] = read.pop("address")

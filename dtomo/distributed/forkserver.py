@@ -5,9 +5,13 @@ Each worker would otherwise import the same libraries by itself, one to two seco
 
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+from dtomo.threads import get_threads
 
 AVAILABLE = "forkserver" in multiprocessing.get_all_start_methods()
 
@@ -19,12 +23,30 @@ _VARIABLES = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def start_forkserver(modules: Sequence[str] = ()) -> None:
-    """Start the server, unless it runs, with `modules` imported beside those of the cluster; returns at once."""
+    """Start the server, unless it runs, with `modules` imported beside those of the cluster; returns at once.
+
+    Raises
+    ------
+    UserError
+        The environment has a number of threads that is none, on which the server would fail.
+    """
+    get_threads()
     if not AVAILABLE:
         return
     multiprocessing.set_forkserver_preload([*_MODULES, *modules])
-    with _environment(_VARIABLES):
+    multiprocessing.resource_tracker.ensure_running()  # the server starts it else, and unblocks signals
+    with _environment(_VARIABLES), _without_interrupts():
         multiprocessing.forkserver.ensure_running()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C waits until the end here, and never reaches processes started meanwhile: they inherit the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

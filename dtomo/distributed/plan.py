@@ -96,6 +96,9 @@ def refuse_if_too_big(plan: Plan, smaller: Plan | None) -> None:
     if plan.fits:
         return
     need = f"a worker needs {size(plan.worker_memory)} but is limited to {size(plan.resources.memory)}"
+    fewer = int(plan.resources.memory * plan.resources.workers / (1.05 * plan.worker_memory))
+    if plan.resources.shared and 1 <= fewer < plan.resources.workers:
+        raise UserError(f"{need}, its share of the free memory; give --workers {fewer} or fewer")
     if smaller is not None:
         raise UserError(f"{need}; --slab {max(len(slab) for slab in smaller.slabs)} would fit, or give more --memory")
     enough = size(1.05 * plan.worker_memory).replace(" ", "")

@@ -14,6 +14,7 @@ from dtomo.prep.center_slices import Reconstruct
 from dtomo.prep.halfturn import is_full_turn
 
 _MAX_ROWS = 8
+_LEAVES = "the object leaves the field"
 _WINDOW = 5.0
 """Columns on either side of a candidate in which slices are judged."""
 
@@ -40,7 +41,8 @@ class CenterEstimate:
     uncertainty
         Columns, about one standard deviation; infinite without a center.
     confidence
-        0 … 1: 0 not found; 0.3 methods contradict each other; 0.4 or 0.6 one method alone, unsure or clear;
+        0 … 1: 0 not found; 0.3 methods contradict each other, or none of those that failed has its best near the
+        only one that did not; 0.4 or 0.6 one method alone, unsure or clear;
         0.9 two and 0.98 three or more independent methods agree.
     methods
         What each method found.
@@ -122,6 +124,12 @@ def find_center(
         raise UserError(
             "all projections are one constant, so there is no center to find; choose rows that show the object"
         )
+    if not center_scores.shows_object(data, degrees):
+        message = (
+            "the data cannot tell where the axis of rotation is: the projections show no object beyond noise and "
+            "rounding"
+        )
+        return CenterEstimate(math.nan, math.inf, 0.0, {}, False, message)
     full_turn = is_full_turn(degrees)
     methods: dict[str, Method] = {}
     notes: list[str] = []
@@ -237,7 +245,7 @@ def _add_closure(
     center, quality, at_end = score.within(*searched).best()
     rejected = "best on the end of the range" if at_end else "" if quality >= 0.3 else "no clear match"
     if not inside:
-        rejected = "the object leaves the field"
+        rejected = _LEAVES
     methods["closure"] = Method(center, 0.12, quality, rejected)
     return at_end and inside and quality >= 0.3
 
@@ -255,7 +263,7 @@ def _add_moment(
         return
     rejected = ""
     if not inside or fit.mass_spread > 0.25 or fit.uncertainty > 2:
-        rejected = "the object leaves the field"
+        rejected = _LEAVES
     elif not searched[0] <= fit.center <= searched[1]:
         rejected = "outside the range"
     methods["moment"] = Method(fit.center, fit.uncertainty + 0.1, 1 / (1 + fit.mass_spread), rejected)
@@ -349,7 +357,7 @@ def _combined(
     confidence = {0: 0.3, 1: 0.6, 2: 0.9}.get(len(independent), 0.98)
     if best == ["mirror"] and used["mirror"].quality < 0.9:
         confidence = 0.4
-    if len(against) >= len(best):
+    if len(against) >= len(best) or (len(best) == 1 and _alone(best[0], methods)):
         confidence = 0.3
     if notes:
         confidence = min(confidence, 0.6)
@@ -359,6 +367,14 @@ def _combined(
         message += "; against it: " + ", ".join(f"{name} {used[name].center:.2f}" for name in against)
     message = "; ".join([message, *notes])
     return CenterEstimate(center, uncertainty, confidence, methods, False, message)
+
+
+def _alone(name: str, methods: dict[str, Method]) -> bool:
+    """Whether other methods applied, and the best of none is near that of this one."""
+    others = [one for other, one in methods.items() if other != name and one.rejected != _LEAVES]
+    reach = 0.6 + 2 * methods[name].uncertainty
+    near = [abs(one.center - methods[name].center) <= reach and math.isfinite(one.uncertainty) for one in others]
+    return bool(others) and not any(near)
 
 
 def _agree(one: Method, other: Method) -> bool:

@@ -8,13 +8,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
+from scipy import fft, ndimage
 
 from dtomo.errors import UserError
 from dtomo.prep.halfturn import pair_half_turns
 
 MAX_PAIRS = 180
 """Mirror pairs taken from a scan; more add time, not precision."""
+
+ROUNDING = 1e-6
+"""Attenuation, relative where it is above 1, that float32 cannot tell from none."""
+
+ALIKE, FAINT = 0.15, 0.05
+"""Least correlation of neighbours that is no noise; least attenuation of an object that never changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +53,29 @@ def parabola_peak(three: NDArray[np.float64]) -> float:
     left, middle, right = (float(value) for value in three)
     bend = left - 2 * middle + right
     return 0.0 if bend == 0 else float(np.clip((left - right) / (2 * bend), -0.5, 0.5))
+
+
+def shows_object(projections: NDArray[np.float32], angles: NDArray[np.float64]) -> bool:
+    """Whether there is more in the views than noise, rounding and a faint pattern that stands still.
+
+    What changes from view to view is alike in neighbouring views or columns if an object turns there; an object that
+    does not change as it turns is seen in the mean of all views.
+    """
+    profile = np.asarray(projections.mean(axis=0, dtype=np.float64), np.float32)
+    change = projections - profile
+    change -= change.mean(axis=-1, keepdims=True)
+    power = _mean_product(change, change)
+    if power > (ROUNDING * max(1.0, float(np.abs(profile).max()))) ** 2:
+        ordered = change[np.argsort(angles, kind="stable")]
+        alike = _mean_product(ordered[1:], ordered[:-1]), _mean_product(change[..., 1:], change[..., :-1])
+        if max(alike) > ALIKE * power:
+            return True
+    smooth = ndimage.uniform_filter1d(profile, max(profile.shape[-1] // 16, 3), axis=-1, mode="nearest")
+    return float(np.ptp(smooth, axis=-1).max()) > FAINT
+
+
+def _mean_product(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    return float(np.mean([np.vdot(a, b) for a, b in zip(one, other)])) / one[0].size
 
 
 def nearest_half_turns(

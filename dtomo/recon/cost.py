@@ -7,9 +7,9 @@ from dtomo import io, prep
 from dtomo.algorithms.fbp import NUFFT_FROM
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import Plan
-from dtomo.distributed.slabs import cut, slab_height
+from dtomo.distributed.slabs import Slab, cut, slab_height
 from dtomo.geometry import ParallelBeam
-from dtomo.recon.prepare import PHASE_BAND, phase_options
+from dtomo.recon.prepare import PHASE_BAND, full_height, phase_bands, phase_options
 from dtomo.recon.scans import rows_searched
 from dtomo.settings import ReconSettings
 
@@ -79,27 +79,38 @@ class Sizes:
 
 def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
     """Bytes in a worker at the worst moment, by name."""
-    finished = {"finished slices": slices * sizes.slice} if block < slices else {}
-    rows = _rows_read(sizes, block)
+    slices_done = {"finished slices": slices * sizes.slice} if block < slices else {}
+    finished = slices_done
+    rows = _rows_at_once(sizes, block)
     data = rows * sizes.data_row
+    if sizes.settings.delta_beta is not None:
+        finished = {**finished, "retrieved": block * sizes.data_row}
     stages = [
         {"counts": 2 * rows * sizes.raw_row, **finished},
         {"counts": rows * sizes.raw_row, "projections": data, **finished},
         {"projections": 2 * data if sizes.settings.zingers or sizes.settings.delta_beta else data, **finished},
-        {"projections": data, "folded": block * sizes.solved_row, **finished},
-        {"projections": block * sizes.solved_row, **_solver(sizes, block, threads), **finished},
+        {"projections": block * sizes.data_row, "folded": block * sizes.solved_row, **slices_done},
+        {"projections": block * sizes.solved_row, **_solver(sizes, block, threads), **slices_done},
         {"volume": slices * sizes.slice, "writing": _writing(sizes, slices)},
     ]
     sums = [sum(stage.values()) for stage in stages]
     return {"programs": PROGRAMS, **stages[sums.index(max(sums))]}
 
 
-def _rows_read(sizes: Sizes, block: int) -> int:
-    """Rows in memory at once: with phase retrieval a band and its halo."""
+def _rows_at_once(sizes: Sizes, block: int) -> int:
+    """Rows read at once: with phase retrieval a band and its halo, of the whole detector."""
     if sizes.settings.delta_beta is None:
         return block
     halo = prep.paganin_halo_rows(**phase_options(sizes.scan, sizes.settings))
-    return min(sizes.scan.shape[1], max(block, PHASE_BAND) + 2 * halo)
+    return min(full_height(sizes.scan)[0].shape[1], PHASE_BAND + 2 * halo)
+
+
+def _rows_read(sizes: Sizes, slab: Slab, block: int) -> int:
+    """Rows read for a slab, counted as often as they are read: with phase retrieval all of each band for each block."""
+    if sizes.settings.delta_beta is None:
+        return len(slab)
+    bands = [phase_bands(sizes.scan, sizes.settings, part.rows) for part in slab.blocks(block)]
+    return sum(read.stop - read.start for part in bands for _, read in part)
 
 
 def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
@@ -149,7 +160,7 @@ def make_plan(
 def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
     slabs = tuple(cut(sizes.scan.shape[1], height))
     largest = max(len(slab) for slab in slabs)
-    read = sum(min(_rows_read(sizes, len(slab)), sizes.scan.shape[1]) for slab in slabs) * sizes.raw_row
+    rows = sum(_rows_read(sizes, slab, block) for slab in slabs)
     shape = (sizes.scan.shape[1], sizes.geometry.height, sizes.geometry.width)
     return Plan(
         slabs=slabs,
@@ -157,9 +168,9 @@ def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
         resources=resources,
         worker_parts=peak(sizes, largest, block, resources.threads),
         client_parts=_client(sizes),
-        bytes_read=read,
+        bytes_read=rows * sizes.raw_row,
         bytes_written=io.volumes.written_bytes(sizes.settings.output, shape),
-        seconds=_seconds(sizes, resources, len(slabs), largest),
+        seconds=_seconds(sizes, resources, len(slabs), largest, rows / sizes.scan.shape[1]),
     )
 
 
@@ -170,7 +181,8 @@ def _client(sizes: Sizes) -> dict[str, int]:
     return {"programs": CLIENT, **({"axis search": 7 * rows} if searched else {})}
 
 
-def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int) -> dict[str, float]:
+def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int, readings: float) -> dict[str, float]:
+    """Wall time by stage; each row is read and prepared `readings` times on average."""
     rounds = min(math.ceil(slabs / resources.workers) * height, sizes.scan.shape[1])
     voxels, values = sizes.slice / FLOAT, sizes.solved_row / FLOAT
     angles = len(sizes.geometry.angles)
@@ -182,8 +194,8 @@ def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int) -> dic
         compute = voxels * angles * BACKPROJECTING + values * FILTERING
     return {
         "starting": STARTING,
-        "reading": rounds * sizes.raw_row * READING,
-        "preparing": rounds * sizes.data_row / FLOAT * PREPARING / resources.threads,
+        "reading": rounds * readings * sizes.raw_row * READING,
+        "preparing": rounds * readings * sizes.data_row / FLOAT * PREPARING / resources.threads,
         "computing": rounds * compute / resources.threads,
         "writing": rounds * sizes.slice * WRITING,
     }

@@ -1,5 +1,6 @@
 """From raw counts to line integrals, a few rows at a time, the same bits wherever slabs begin and end."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from dtomo.prep.flats import NormalizeReport
 from dtomo.settings import ReconSettings
 
 PHASE_BAND = 64
-"""Rows that the phase filter gives at once, counted from the scan's first: the same bands in every slab."""
+"""Rows that the phase filter gives at once, counted from the detector's first: the same bands in every run."""
 
 
 def no_lap(stage: str) -> None:
@@ -29,7 +30,8 @@ def line_integrals(
 
     Flat and dark correction with dead and hot pixels repaired, zingers, phase retrieval, the logarithm,
     stripes, views half a turn apart joined. What a row becomes does not depend on which rows are asked for
-    with it: steps act on single rows, but for phase retrieval, which takes fixed bands of rows with a halo.
+    with it: steps act on single rows, but for phase retrieval, which takes fixed bands of rows with a halo, also of
+    rows outside the crop.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ def line_integrals(
     if settings.delta_beta is None:
         values, report = _transmission(scan, settings, rows, lap)
         values, logs = prep.minus_log(values, out=values)
-        report += NormalizeReport(not_positive=logs.not_positive)
+        report += NormalizeReport(not_positive=logs.not_positive, empty_lines=logs.empty_lines)
     else:
         values, report = _retrieved(scan, settings, rows, lap)
     if settings.stripes != "none":
@@ -63,15 +65,24 @@ def line_integrals(
 
 
 def _transmission(
-    scan: io.Scan, settings: ReconSettings, rows: slice, lap: Callable[[str], None]
+    scan: io.Scan,
+    settings: ReconSettings,
+    rows: slice,
+    lap: Callable[[str], None],
+    counted: slice = slice(None),
 ) -> tuple[NDArray[np.float32], NormalizeReport]:
-    """Counts over open beam (angle, row, column), single outliers replaced."""
+    """Counts over open beam (angle, row, column), single outliers replaced.
+
+    Pixels are reported of the rows `counted` (of those read), values of all.
+    """
     raw = scan.read(rows)
     lap("reading")
     flats, darks = (None, None) if scan.normalized else (raw.flats, raw.darks)
     bad = None if flats is None else prep.find_bad_pixels(flats, darks)
     values, report = prep.normalize(raw.projections, flats, darks, bad_pixels=bad)
     del raw
+    if bad is not None:
+        report = dataclasses.replace(report, pixels=bad[counted].size, dead_pixels=int(bad[counted].sum()))
     if settings.zingers:
         values, _ = prep.remove_outliers(values, threshold=settings.zingers, kind="bright")
     return values, report
@@ -88,21 +99,40 @@ def phase_options(scan: io.Scan, settings: ReconSettings) -> dict[str, Any]:
     }
 
 
+def full_height(scan: io.Scan) -> tuple[io.Scan, int]:
+    """The scan with all rows of the detector, binned alike, and the number there of the scan's first row."""
+    top, _, left, right = scan.window or (0, 0, 0, 0)
+    shift, first = divmod(top, scan.binning)
+    rows = (scan.projection_source.shape[1] - first) // scan.binning
+    return dataclasses.replace(scan, window=(first, first + rows * scan.binning, left, right)), shift
+
+
+def phase_bands(scan: io.Scan, settings: ReconSettings, rows: slice) -> list[tuple[slice, slice]]:
+    """Bands of the phase filter that hold `rows` of the scan, and what is read for each: rows of `full_height`."""
+    tall, shift = full_height(scan)
+    height = tall.shape[1]
+    halo = prep.paganin_halo_rows(**phase_options(scan, settings))
+    bands = []
+    for first in range((rows.start + shift) // PHASE_BAND * PHASE_BAND, rows.stop + shift, PHASE_BAND):
+        last = min(first + PHASE_BAND, height)
+        bands.append((slice(first, last), slice(max(0, first - halo), min(height, last + halo))))
+    return bands
+
+
 def _retrieved(
     scan: io.Scan, settings: ReconSettings, rows: slice, lap: Callable[[str], None]
 ) -> tuple[NDArray[np.float32], NormalizeReport]:
     """Attenuation by phase retrieval, band by band."""
     options = phase_options(scan, settings)
-    halo = prep.paganin_halo_rows(**options)
-    height = scan.shape[1]
-    out = np.empty((len(scan.angles), rows.stop - rows.start, scan.shape[2]), np.float32)
+    tall, shift = full_height(scan)
+    start, stop = rows.start + shift, rows.stop + shift
+    out = np.empty((len(scan.angles), stop - start, scan.shape[2]), np.float32)
     report = NormalizeReport()
-    for band in range(rows.start // PHASE_BAND * PHASE_BAND, rows.stop, PHASE_BAND):
-        end = min(band + PHASE_BAND, height)
-        above, below = min(halo, band), min(halo, height - end)
-        values, found = _transmission(scan, settings, slice(band - above, end + below), lap)
-        values = prep.paganin(values, halo=(above, below), **options)
-        first, last = max(rows.start, band), min(rows.stop, end)
-        out[:, first - rows.start : last - rows.start] = values[:, first - band : last - band]
+    for band, read in phase_bands(scan, settings, rows):
+        first, last = max(start, band.start), min(stop, band.stop)
+        wanted = slice(first - read.start, last - read.start)
+        values, found = _transmission(tall, settings, read, lap, wanted)
+        values = prep.paganin(values, halo=(band.start - read.start, read.stop - band.stop), **options)
+        out[:, first - start : last - start] = values[:, first - band.start : last - band.start]
         report += found
     return out, report

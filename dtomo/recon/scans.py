@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from dtomo import io, prep
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 from dtomo.geometry import ParallelBeam
 from dtomo.operators import FILTERS
 from dtomo.recon.prepare import line_integrals
@@ -13,6 +13,9 @@ from dtomo.settings import ReconSettings
 
 MOST_ROWS, SEARCH_BYTES = 5, 128 * 2**20
 """Rows that the axis is found from, and the bytes that they may take."""
+
+MOST_VIEWS = 32
+"""Projections looked at for usable values where the axis is given: the whole scan may be slow to read."""
 
 FOLD_FROM = 0.05
 """A full turn is folded if its axis lies this part of the detector's width, or more, off the middle."""
@@ -27,7 +30,7 @@ def open_scan(settings: ReconSettings) -> io.Scan:
         As `dtomo.open`; frames that do not exist; no flats; phase retrieval without what it needs.
     """
     if settings.filter not in FILTERS:
-        raise UserError(f"--filter {settings.filter} is not known; choose one of {', '.join(FILTERS)}")
+        raise UserError(f"--filter {shown(settings.filter)} is not known; choose one of {', '.join(FILTERS)}")
     files = settings.plain()  # absolute paths: a worker may run in another folder
     scan = io.open(
         files["scan"],
@@ -53,6 +56,9 @@ def open_scan(settings: ReconSettings) -> io.Scan:
     scan = scan.crop(slice(*(settings.rows or ())) if settings.rows else slice(None), _columns(settings))
     scan = scan.bin(settings.bin)
     _check_phase(scan, settings)
+    if np.ptp(scan.angles) == 0:
+        note = f"all {len(scan.angles)} projections have one angle, {scan.angles[0]:g}, which says little about slices"
+        scan = scan.replace(warnings=(*scan.warnings, note))
     return scan
 
 
@@ -145,11 +151,51 @@ def rows_searched(scan: io.Scan) -> int:
 
 
 def estimate_axis(scan: io.Scan, settings: ReconSettings) -> prep.CenterEstimate:
-    """What the data say about the axis, from a handful of rows; columns are those of `scan`."""
+    """What the data say about the axis, from a handful of rows; columns are those of `scan`.
+
+    Raises
+    ------
+    UserError
+        Rows without a single usable value.
+    """
     plain = settings.model_copy(update={"delta_beta": None})
     chosen = prep.rows_for_center(scan.shape, rows_searched(scan))
-    rows = [line_integrals(scan, plain, slice(int(row), int(row) + 1))[0] for row in chosen]
-    return prep.find_center(np.concatenate(rows, axis=1), scan.angles)
+    rows = [_single_row(scan, plain, int(row)) for row in chosen]
+    if not any(usable for _, usable in rows):
+        raise _unusable(scan, chosen)
+    return prep.find_center(np.concatenate([values for values, _ in rows], axis=1), scan.angles)
+
+
+def check_usable(scan: io.Scan, settings: ReconSettings) -> None:
+    """Look at the middle row of some projections, and at other rows if it holds nothing.
+
+    Raises
+    ------
+    UserError
+        Rows without a single usable value.
+    """
+    plain = settings.model_copy(update={"delta_beta": None, "zingers": 0.0, "stripes": "none"})
+    count = len(scan.angles)
+    some = scan.select(np.unique(np.linspace(0, count - 1, min(count, MOST_VIEWS)).round().astype(int)))
+    chosen = prep.rows_for_center(scan.shape, MOST_ROWS)
+    middle_first = sorted(chosen, key=lambda row: abs(int(row) - scan.shape[1] // 2))
+    if not any(_single_row(some, plain, int(row))[1] for row in middle_first):
+        raise _unusable(scan, chosen)
+
+
+def _single_row(scan: io.Scan, settings: ReconSettings, row: int) -> tuple[np.ndarray, bool]:
+    """Line integrals (angle, 1, column) of a row, and whether it has a usable value."""
+    values, report = line_integrals(scan, settings, slice(row, row + 1))
+    return values, report.empty_lines < len(scan.angles)
+
+
+def _unusable(scan: io.Scan, rows: np.ndarray) -> UserError:
+    first = (scan.window or (0, 0, 0, 0))[0]
+    named = ", ".join(str(first + int(row) * scan.binning) for row in rows)
+    return UserError(
+        f"{scan.path} holds no usable value in the detector rows looked at ({named}): all are not finite, not above "
+        "the dark, or of pixels whose flat is not above their dark; check its projections, flats and darks"
+    )
 
 
 def find_axis(scan: io.Scan, settings: ReconSettings) -> Axis:
@@ -201,3 +247,18 @@ def scale_of(scan: io.Scan) -> tuple[float, str]:
     if scan.pixel_size is None:
         return 1.0, "1/pixel"
     return 1e4 / scan.pixel_size, "1/cm"
+
+
+def origin_of(scan: io.Scan, geometry: ParallelBeam) -> tuple[float, float, float]:
+    """Middle (z, y, x) in µm of the volume's first voxel; zeros without a pixel size.
+
+    z counts from the middle of the detector's first row. In y and x the axis of rotation has one place, the middle
+    of a slice as wide as the whole detector, so that cropped, binned and folded volumes of a scan lie on each other.
+    """
+    if scan.pixel_size is None:
+        return 0.0, 0.0, 0.0
+    pixel = scan.pixel_size / scan.binning
+    first = (scan.window or (0, 0, 0, 0))[0] + (scan.binning - 1) / 2
+    axis = (scan.projection_source.shape[2] - 1) / 2
+    y, x = (axis * pixel - (size - 1) / 2 * scan.pixel_size for size in (geometry.height, geometry.width))
+    return first * pixel, y, x

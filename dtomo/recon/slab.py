@@ -6,6 +6,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
 
+MUCH = 0.01
+"""Part of the pixels or values above which repairs are worth a warning."""
+
 _BUSY = threading.Lock()
 """One slab at a time in a process, whatever the cluster's threads: each is given all of them."""
 
@@ -35,8 +39,8 @@ class SlabSummary:
         Slices of the volume.
     seconds
         Wall time by stage: ``reading``, ``preparing``, ``computing``, ``writing``.
-    dead_pixels, repaired_values
-        Counts of what was repaired in the raw data.
+    pixels, dead_pixels, values, repaired_values
+        Counts of what was read and of what was repaired in it.
     residual
         Residual at the end over the one at the start, of the slice where it is largest; None for "fbp".
     peak_memory
@@ -50,12 +54,30 @@ class SlabSummary:
     start: int
     stop: int
     seconds: dict[str, float]
+    pixels: int
     dead_pixels: int
+    values: int
     repaired_values: int
     residual: float | None
     peak_memory: int
     worker: int
     warnings: tuple[str, ...] = ()
+
+
+def repairs(slabs: Sequence[SlabSummary]) -> str:
+    """One line about what was repaired in the raw data; empty if nothing was."""
+    parts, worst = [], 0.0
+    for what, many, count in (
+        ("pixels are dead", sum(slab.pixels for slab in slabs), sum(slab.dead_pixels for slab in slabs)),
+        ("values were repaired", sum(slab.values for slab in slabs), sum(slab.repaired_values for slab in slabs)),
+    ):
+        if count:
+            worst = max(worst, count / many)
+            parts.append(f"{count} of {many} {what} ({float(f'{100 * count / many:.2g}'):g} %)")
+    if not parts:
+        return ""
+    start = "warning: much of the raw data is unusable: " if worst > MUCH else "raw data: "
+    return start + " and ".join(parts)
 
 
 def peak_memory() -> int:
@@ -158,7 +180,9 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
         start=slab.start,
         stop=slab.stop,
         seconds=watch.seconds,
+        pixels=report.pixels,
         dead_pixels=report.dead_pixels,
+        values=report.values,
         repaired_values=report.repaired,
         residual=max(residuals, default=None),
         peak_memory=peak_memory(),

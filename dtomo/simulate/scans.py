@@ -27,9 +27,13 @@ from dtomo.simulate.detector import (
     largest_count,
 )
 from dtomo.simulate.phantoms import PHANTOMS, Phantom
+from dtomo.threads import available_cores
 
 GROUP = "simulation"
 """HDF5 group that holds the truth."""
+
+MOST_THREADS, WORKING = 4, 40
+"""Threads that simulate frames, and bytes per pixel that each takes meanwhile."""
 
 ABSORPTION = 2.0
 """Attenuation along the longest path, natural logarithm: an eighth of the light comes through."""
@@ -151,7 +155,7 @@ def simulate_scan(
     Raises
     ------
     UserError
-        Sizes or counts that make no scan; a file that exists.
+        Sizes or counts that make no scan, or one of frames too large for the memory; a file that exists.
     """
     rows = size if rows is None else rows
     columns = size + size // 6 if columns is None else columns
@@ -160,6 +164,7 @@ def simulate_scan(
         raise UserError(f"{path} exists; choose another name or ask to overwrite it")
     _check_sizes(size, rows, columns, flats, darks, center, pixel_size, energy, seed)
     _check_counts(photons, dead_pixels, zingers, dark_level, dtype)
+    _check_memory(rows, columns, flats + darks, dtype)
     degrees = _angles(angles, size, full_turn)
     if center is None:
         center = round((columns - 1) / 2 + 0.0284 * size, 2)
@@ -233,7 +238,7 @@ class _Setup:
 
 def _ahead(make: Callable[[int], NDArray[np.generic]], count: int) -> Iterator[NDArray[np.generic]]:
     """make(0), make(1), … in order, computed by threads a few frames ahead of who takes them."""
-    threads = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    threads = min(MOST_THREADS, available_cores())
     with ThreadPoolExecutor(threads) as pool:
         waiting = deque(pool.submit(make, n) for n in range(min(2 * threads, count)))
         for n in range(len(waiting), count + len(waiting)):
@@ -265,6 +270,20 @@ def _check_sizes(
     for name, value in (("pixel size", pixel_size), ("energy", energy)):
         if value is not None and not (np.isfinite(value) and value > 0):
             raise UserError(f"the {name} must be positive; got {value}")
+
+
+def _check_memory(rows: int, columns: int, references: int, dtype: np.dtype) -> None:
+    """The camera, the frames that threads work on, and flats and darks twice, while they are stacked."""
+    import psutil
+
+    threads = min(MOST_THREADS, available_cores())
+    per_pixel = 20 + threads * (WORKING + 2 * dtype.itemsize) + 2 * references * dtype.itemsize
+    needed, free = rows * columns * per_pixel, psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"simulating {rows} rows of {columns} columns takes {needed / 1e9:.3g} GB of memory, but {free / 1e9:.3g} "
+            "GB are free; choose a smaller size, or fewer rows"
+        )
 
 
 def _check_counts(photons: float, dead_pixels: float, zingers: float, dark_level: float, dtype: np.dtype) -> None:

@@ -1,7 +1,10 @@
 """The command itself: help, usage errors, the speed of its start."""
 
+import os
+import signal
 import time
 
+import psutil
 import pytest
 
 COMMANDS = ("demo", "info", "center", "recon", "convert", "simulate")
@@ -41,3 +44,33 @@ def test_debug_shows_the_traceback_of_a_user_error(dtomo):
     done = dtomo("recon", "none.h5", "out.zarr", "--debug")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
+
+
+def test_a_wrong_number_of_threads_is_one_sentence(dtomo, scan, monkeypatch):
+    monkeypatch.setenv("DTOMO_THREADS", "abc")
+    done = dtomo("recon", scan, "out.zarr")
+    assert done.returncode == 2
+    assert done.stderr == "dtomo: DTOMO_THREADS is a number of threads, such as 4, not 'abc'\n"
+
+
+def test_ctrl_c_while_workers_are_prepared(start, scan, tmp_path):
+    """The signal goes to all processes as soon as there is a second one."""
+    process = start("recon", scan, "out.zarr", "--center", 38.5)
+    while not psutil.Process(process.pid).children():
+        assert process.poll() is None
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("words", [["--size", 10**8], ["--angles", 10**15], ["--size", 10**12]])
+def test_more_memory_than_there_is(dtomo, tmp_path, words):
+    done = dtomo("simulate", "scan", "huge.h5", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dtomo: ")
+    assert "memory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

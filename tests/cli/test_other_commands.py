@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dtomo.io import open_volume
+from dtomo.io.volumes import store_volume
 
 
 def test_demo_takes_under_a_minute_and_compares_with_the_truth(dtomo, tmp_path):
@@ -98,3 +99,17 @@ def test_simulate_scan_is_the_same_for_the_same_seed(here, tmp_path):
     assert not np.array_equal(data[0], data[2])
     assert here("simulate", "scan", "a.h5").returncode == 2
     assert here("simulate", "scan", "d.h5", "--size", 3).returncode == 2
+
+
+def test_no_memory_in_the_midst_of_a_volume_is_code_3(here, tmp_path, monkeypatch):
+    from dtomo.io.section_file import SectionFileWriter
+
+    def no_memory(*arguments):
+        raise MemoryError
+
+    store_volume(np.ones((4, 8, 8), np.float32), tmp_path / "in.mrc")
+    monkeypatch.setattr(SectionFileWriter, "write_slab", no_memory)
+    done = here("convert", "in.mrc", "out.tif")
+    assert done.returncode == 3
+    assert "out.tif is unfinished" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -50,6 +50,24 @@ def _zero_flats(path: Path) -> None:
         file["exchange/data_white"][...] = 0
 
 
+def _flats_as_darks(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file["exchange/data_dark"][...] = file["exchange/data_white"][0]
+        file["exchange/data_white"][...] = file["exchange/data_white"][0]
+
+
+def _zero_projections(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file["exchange/data"][...] = 0
+
+
+def _nan_projections(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        shape = file["exchange/data"].shape
+        del file["exchange/data"]
+        file["exchange/data"] = np.full(shape, np.nan, np.float32)
+
+
 def _no_flats(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         del file["exchange/data_white"]
@@ -108,6 +126,27 @@ def test_bad_scans(dtomo, scan, tmp_path, spoil, words):
     assert _nothing_written(tmp_path)
 
 
+@pytest.mark.parametrize("spoil", [_flats_as_darks, _zero_projections, _nan_projections])
+@pytest.mark.parametrize("axis", [[], ["--center", 38.5]])
+def test_scans_without_a_usable_value(here, scan, tmp_path, spoil, axis):
+    broken = _copy(scan, tmp_path)
+    spoil(broken)
+    sentence = _sentence(here("recon", broken, "out.zarr", *axis))
+    assert "broken.h5" in sentence
+    assert "no usable value" in sentence or "as bright as" in sentence
+    assert _nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize("which", ["mean", "first", "last"])
+def test_no_axis_in_a_scan_without_an_object(here, scan, tmp_path, which):
+    empty = _copy(scan, tmp_path)
+    with h5py.File(empty, "r+") as file:
+        flats = file["exchange/data_white"][:]
+        chosen = {"mean": flats.mean(axis=0).round(), "first": flats[0], "last": flats[-1]}[which]
+        file["exchange/data"][...] = chosen.astype(np.uint16)
+    assert "--center" in _sentence(here("center", empty))
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -131,6 +170,7 @@ def test_bad_scans(dtomo, scan, tmp_path, spoil, words):
         (["--memory", "lots"], "--memory"),
         (["--memory", "100MB"], "--memory"),
         (["--workers", "0"], "--workers"),
+        (["--workers", "5000"], "or fewer"),
         (["--slab", "0"], "--slab"),
         (["--cluster", "slurm"], "not available in this version"),
         (["--cluster", "cuda"], "not available in this version"),

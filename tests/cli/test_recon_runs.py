@@ -94,6 +94,7 @@ def test_rows_are_those_of_the_whole_and_bins_keep_the_scale(here, cluster, scan
     assert open_volume(tmp_path / "part.zarr").origin_um[0] == 60.0
     assert half.shape == (32, 37, 37)
     assert open_volume(tmp_path / "half.zarr").voxel_size_um == (4.0, 4.0, 4.0)
+    assert open_volume(tmp_path / "half.zarr").origin_um == (1.0, 1.0, 1.0)
     coarse = whole.reshape(32, 2, 37, 2, 37, 2).mean(axis=(1, 3, 5))
     assert np.corrcoef(half.ravel(), coarse.ravel())[0, 1] > 0.97
     assert half.mean() == pytest.approx(coarse.mean(), rel=0.02)
@@ -138,7 +139,9 @@ def test_axis_outside_the_middle_of_a_full_turn(here, cluster, tmp_path):
 
 
 def test_summary_tells_times_repairs_and_memory(here, cluster, scan, tmp_path):
-    assert here("recon", "--cluster", cluster, scan, "out.zarr", "--center", 38.5, "--slab", 16).returncode == 0
+    done = here("recon", "--cluster", cluster, scan, "out.zarr", "--center", 38.5, "--slab", 16)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("raw data: ") and "pixels are dead" in line]
     summary = json.loads((tmp_path / "out.zarr.summary.json").read_text())
     assert len(summary["slabs"]) == 4
     assert summary["dead_pixels"] > 0

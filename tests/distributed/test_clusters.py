@@ -1,6 +1,7 @@
 """What a request for a cluster comes to, and clusters that really start."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -136,3 +137,18 @@ def test_a_program_that_workers_cannot_import_is_told_so(tmp_path: Path, program
     )
     assert done.returncode != 0
     assert "if __name__ == '__main__'" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="signal masks are read from /proc")
+def test_the_server_of_workers_never_sees_ctrl_c() -> None:
+    text = (
+        "import multiprocessing.forkserver as m, pathlib, signal\n"
+        "from dtomo.distributed.forkserver import start_forkserver\n"
+        "start_forkserver()\n"
+        "print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
+        "print(pathlib.Path(f'/proc/{m._forkserver._forkserver_pid}/status').read_text())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("set()")
+    blocked = next(line for line in done.stdout.splitlines() if line.startswith("SigBlk"))
+    assert int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1

@@ -1,5 +1,7 @@
 """The plan in words, and its refusal."""
 
+import dataclasses
+
 import pytest
 
 from dtomo.distributed.clusters import Resources
@@ -46,6 +48,15 @@ def test_refusal_names_the_slab_that_fits() -> None:
 def test_refusal_names_the_memory_when_no_slab_fits() -> None:
     with pytest.raises(UserError, match=r"--memory 987MB"):
         refuse_if_too_big(_plan(100_000_000), None)
+
+
+def test_refusal_names_fewer_workers_where_they_share_the_memory() -> None:
+    shared = dataclasses.replace(_plan(0), resources=Resources(5000, 1, 10_000_000, shared=True))
+    with pytest.raises(UserError, match=r"its share of the free memory; give --workers 50 or fewer"):
+        refuse_if_too_big(shared, None)
+    alone = dataclasses.replace(_plan(0), resources=Resources(1, 1, 100_000_000, shared=True))
+    with pytest.raises(UserError, match=r"--memory 987MB"):
+        refuse_if_too_big(alone, None)
 
 
 @pytest.mark.parametrize(

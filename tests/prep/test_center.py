@@ -5,6 +5,7 @@ import pytest
 
 from dtomo.errors import UserError
 from dtomo.prep import center_scores, center_slices, find_center, normalize, rows_for_center
+from dtomo.prep.center import Method, _combined
 
 HALF = np.arange(180.0)
 FULL = np.arange(360.0)
@@ -216,3 +217,34 @@ def test_angle_weights_of_repeated_angles():
     weights = center_slices.angle_weights(np.array([0.0, 90, 90, 180]))
     np.testing.assert_allclose(np.rad2deg(weights).sum(), 180)
     np.testing.assert_allclose(np.rad2deg(weights), 45)
+
+
+@pytest.mark.parametrize("angles", [HALF, FULL])
+@pytest.mark.parametrize("change", [0.0, 1e-7, 0.02])
+def test_a_pattern_that_stands_still_has_no_center(angles, change):
+    rng = np.random.default_rng(5)
+    still = 0.007 * rng.standard_normal((5, 100)) + 0.01 * np.cos(np.linspace(-2, 2, 100))
+    found = find_center(still + change * rng.standard_normal((len(angles), 5, 100)), angles)
+    assert not found.reliable
+    assert "no object" in found.message
+
+
+def test_a_round_object_on_the_axis_has_a_center(lines, photons):
+    data = lines(120, 57.3, HALF, [(0, 0, 40, 40, 0, 0.02)])[:, None]
+    for measured in (data, photons(data, 1e4)):
+        found = find_center(measured, HALF)
+        assert found.reliable
+        assert found.center == pytest.approx(57.3, abs=0.3)
+
+
+def test_a_method_that_all_others_contradict_is_not_believed():
+    one = Method(60.0, 0.12, 0.4)
+    for others, reliable in (
+        ({}, True),
+        ({"mirror": Method(20.0, 3.0, 0.1, "no clear match")}, False),
+        ({"mirror": Method(60.4, 3.0, 0.1, "no clear match")}, True),
+        ({"mirror": Method(20.0, 3.0, 0.1, "no clear match"), "moment": Method(60.1, 3, 0.1, "outside")}, True),
+        ({"moment": Method(20.0, 3.0, 0.1, "the object leaves the field")}, True),
+        ({"slices": Method(60.0, np.inf, 0.0, "no minimum about the candidates")}, False),
+    ):
+        assert _combined({"closure": one, **others}, [], False, (0, 99), 100).reliable == reliable, others
