@@ -3,8 +3,10 @@
 TIFF frames carry no angles: the user gives them.
 """
 
+import contextlib
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from dtomo.io.tiff_source import TiffSource
 SUFFIXES = (".tif", ".tiff")
 _FLAT = re.compile(r"flat|white|open_?beam", re.IGNORECASE)
 _DARK = re.compile(r"dark", re.IGNORECASE)
+_BROKEN_CHAIN = re.compile(r"invalid (next )?page ")
 
 
 def is_tiff(head: bytes) -> bool:
@@ -94,11 +97,27 @@ def _hint(folder: Path) -> str:
     return f"; it holds {others[0]}: open that" if others else ""
 
 
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """What tifffile logs meanwhile: it goes on after a page it cannot find, and only says so there."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("tifffile")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
 def _describe(path: Path) -> tuple[tuple[int, int, int], np.dtype[Any], int]:
     """Shape, dtype and size in bytes at least, of a TIFF file."""
     try:
-        with tifffile.TiffFile(path) as file:
+        with _listening() as said, tifffile.TiffFile(path) as file:
             series = file.series[0]
+            if any(_BROKEN_CHAIN.search(line) for line in said):
+                raise UserError(f"{path} is truncated: its list of pages leads beyond its end; copy it again")
             shape, dtype = tuple(series.shape), np.dtype(series.dtype).newbyteorder("=")
             page = file.pages.first
             if page.samplesperpixel > 1 or page.photometric.name == "PALETTE":

@@ -166,6 +166,8 @@ def test_tifffile_does_not_speak_before_dtomo(tmp_path):
     tifffile.imwrite(tmp_path / "s.tif", np.ones((3, 40, 50), np.uint16), compression="zlib", photometric="minisblack")
     content = (tmp_path / "s.tif").read_bytes()
     (tmp_path / "s.tif").write_bytes(content[: len(content) * 2 // 3])
+    with pytest.raises(UserError, match=r"s\.tif is truncated"):
+        dtomo.open(tmp_path / "s.tif", angles=[0.0, 60.0, 120.0])
     program = (
         "import sys, dtomo\n"
         "try:\n    dtomo.open(sys.argv[1]).read()\n"
