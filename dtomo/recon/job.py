@@ -17,7 +17,7 @@ from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
 from dtomo.errors import DtomoError, StoppedError
 from dtomo.geometry import ParallelBeam
-from dtomo.io.output import progress_folder
+from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
 from dtomo.recon import cost, record
 from dtomo.recon.scans import (
@@ -100,6 +100,7 @@ def run(
     """
     started = time.monotonic()
     say = _silent if quiet else _say
+    io.volume_format(settings.output)
     scan = open_scan(settings)
     for warning in scan.warnings:
         say(f"note: {warning}")
@@ -134,7 +135,7 @@ def run(
         }
         if client is None:
             client = stack.enter_context(clusters.connect(wanted, say=say))
-        with _resumable(settings.output):
+        with _resumable(settings.output), unlocked_at_end(settings.output):
             writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
             fold_about = axis.column if folded else None
             job = Job(scan, settings, fold_about, geometry, scale, plan.block, wanted.threads, writer.path)
