@@ -370,7 +370,9 @@ def _combined(
 
 
 def _alone(name: str, methods: dict[str, Method]) -> bool:
-    """Whether other methods applied, and the best of none is near that of this one."""
+    """Whether a method that is not clear in itself has the best of no other that applied near its own."""
+    if methods[name].quality >= 0.9:
+        return False
     others = [one for other, one in methods.items() if other != name and one.rejected != _LEAVES]
     reach = 0.6 + 2 * methods[name].uncertainty
     near = [abs(one.center - methods[name].center) <= reach and math.isfinite(one.uncertainty) for one in others]
