@@ -8,7 +8,7 @@ import typer
 from dtomo.cli import options
 from dtomo.errors import UserError
 
-FORKED_WITH = ("dtomo.recon.slab", "dtomo.algorithms")
+FORKED_WITH = ("dtomo.recon.slab", "dtomo.recon.loaded")
 """What workers need, imported while this process checks the scan."""
 
 _RESULT = "The reconstruction"

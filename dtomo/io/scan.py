@@ -2,15 +2,16 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
 from dtomo.io.sources import ArraySource, Frames, SelectedFrames, Source, frame_index
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 _BLOCK = 64 * 2**20
 _REPLACEABLE = (
@@ -120,17 +121,17 @@ class Scan:
         return self.projection_source.dtype
 
     @property
-    def projections(self) -> da.Array:
+    def projections(self) -> "da.Array":
         """Lazy ``(angle, row, column)``, in bands of rows."""
         return self._lazy(self.projection_source)
 
     @property
-    def flats(self) -> da.Array | None:
+    def flats(self) -> "da.Array | None":
         """Lazy ``(frame, row, column)``, or None."""
         return None if self.flat_source is None else self._lazy(self.flat_source)
 
     @property
-    def darks(self) -> da.Array | None:
+    def darks(self) -> "da.Array | None":
         """Lazy ``(frame, row, column)``, or None."""
         return None if self.dark_source is None else self._lazy(self.dark_source)
 
@@ -230,7 +231,10 @@ class Scan:
     def _view(self, source: Source) -> "FrameView":
         return FrameView(source, self.window or (0, 0, 0, 0), self.binning)
 
-    def _lazy(self, source: Source) -> da.Array:
+    def _lazy(self, source: Source) -> "da.Array":
+        import dask.array as da  # takes 0.3 s to import, which a reconstruction can do without
+        from dask.base import tokenize
+
         view = self._view(source)
         per_row = max(1, view.shape[0] * view.shape[2] * self.binning**2 * source.dtype.itemsize)
         rows = max(1, min(view.shape[1], _BLOCK // per_row))

@@ -3,13 +3,11 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import h5py
 import numpy as np
 import zarr
-from dask.base import tokenize
 
 from dtomo.errors import UserError
 from dtomo.io.bigtiff import tiff_voxel_size
@@ -23,6 +21,9 @@ from dtomo.io.sources import HDF5Source, Source, ZarrSource, hdf5_source
 from dtomo.io.tiff import is_tiff, tiff_source
 from dtomo.io.units import length_factor
 from dtomo.io.zarr_store import is_zarr, refuse_broken_store
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 _BLOCK = 64 * 2**20
 
@@ -70,8 +71,11 @@ class Volume:
         return self.source.dtype
 
     @property
-    def array(self) -> da.Array:
+    def array(self) -> "da.Array":
         """Lazy ``(z, y, x)`` in slabs of whole slices; its graph holds the path, never the voxels."""
+        import dask.array as da
+        from dask.base import tokenize
+
         z, y, x = self.shape
         view = FrameView(self.source, (0, y, 0, x), 1)
         height = max(1, min(z, 64, _BLOCK // max(1, y * x * self.dtype.itemsize)))

@@ -4,10 +4,8 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -19,6 +17,9 @@ from dtomo.io.output import check_output, progress_folder, unlocked_at_end, writ
 from dtomo.io.progress import Progress
 from dtomo.io.section_file import SectionFileWriter
 from dtomo.io.volume_reader import Volume, open_volume
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 __all__ = [
     "Volume",
@@ -253,14 +254,16 @@ def _plain(value: Any) -> Any:
     return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def store_volume(array: da.Array | NDArray[Any], path: str | os.PathLike[str], **options: Any) -> Path:
+def store_volume(array: "da.Array | NDArray[Any]", path: str | os.PathLike[str], **options: Any) -> Path:
     """Write a whole array, plain or Dask, in slabs; irregular Dask chunks are brought to slabs first.
 
     `options` are those of `create_volume`.
     """
     writer = create_volume(path, array.shape, array.dtype, **options)
     with unlocked_at_end(path):
-        if isinstance(array, da.Array):
+        if hasattr(array, "__dask_graph__"):
+            import dask
+
             regular = array.rechunk({0: writer.slab, 1: -1, 2: -1})
             starts = np.cumsum([0, *regular.chunks[0][:-1]])
             blocks = regular.to_delayed().reshape(-1)
