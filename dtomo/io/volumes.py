@@ -259,9 +259,11 @@ def store_volume(array: "da.Array | NDArray[Any]", path: str | os.PathLike[str],
 
     `options` are those of `create_volume`.
     """
+    if not hasattr(array, "dask"):
+        array = np.asarray(array)
     writer = create_volume(path, array.shape, array.dtype, **options)
     with unlocked_at_end(path):
-        if hasattr(array, "__dask_graph__"):
+        if not isinstance(array, np.ndarray):
             import dask
 
             regular = array.rechunk({0: writer.slab, 1: -1, 2: -1})
