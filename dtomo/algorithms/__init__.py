@@ -1,8 +1,8 @@
 """Reconstruction algorithms, written once on operators."""
 
 from dtomo.algorithms.fbp import fbp
-from dtomo.algorithms.iteration import Result
+from dtomo.algorithms.iteration import Checkpointer, IterativeMethod, Result, State, iterate
 from dtomo.algorithms.krylov import cgls
 from dtomo.algorithms.sirt import sirt
 
-__all__ = ["Result", "cgls", "fbp", "sirt"]
+__all__ = ["Checkpointer", "IterativeMethod", "Result", "State", "cgls", "fbp", "iterate", "sirt"]

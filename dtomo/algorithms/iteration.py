@@ -1,7 +1,33 @@
-"""What iterative algorithms share: their result, when to stop, and element-wise work on all threads."""
+"""What iterative algorithms share: one driver with history, tolerance, callback and checkpoints.
 
+A new algorithm is a subclass of `IterativeMethod` with three short functions, and a public function that hands it to
+`iterate`. Landweber's iteration, whole::
+
+    class _Landweber(IterativeMethod):
+        def __init__(self, operator, data, step):
+            self.operator, self.data, self.step = operator, operator.arrange(data), step
+
+        def begin(self):
+            self.solution = self.operator.zeros()
+
+        def misfit(self):
+            self.residual = self.operator.forward(self.solution) - self.data
+            return self.operator.dot_out(self.residual, self.residual)
+
+        def advance(self, active):
+            self.solution -= self.step * self.operator.factor_in(active) * self.operator.adjoint(self.residual)
+
+
+    def landweber(operator, data, *, step, iterations=20, tolerance=None, callback=None, checkpoints=None):
+        return iterate(_Landweber(operator, data, step), iterations, tolerance, callback, checkpoints)
+
+An iteration may depend on the problem (made anew in ``__init__`` when a run goes on) and on the attributes named in
+`IterativeMethod.state`, and on nothing else: then it goes on from a checkpoint with the same bits.
+"""
+
+import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +37,38 @@ from dtomo.operators import LinearOperator
 
 Callback = Callable[[int, NDArray[np.float64]], bool | None]
 """Called at the start of each iteration with its number (from 0) and the residual norms; True stops."""
+
+
+class State(NamedTuple):
+    """What an iterative algorithm knows between two iterations.
+
+    Attributes
+    ----------
+    parts
+        The method's own, by name: arrays, numbers, random generators. They are the method's, not copies.
+    residuals
+        Norms at the start of each iteration made so far, float64 ``(iterations, slices)``.
+    """
+
+    parts: dict[str, Any]
+    residuals: NDArray[np.float64]
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations were made."""
+        return len(self.residuals)
+
+
+class Checkpointer(Protocol):
+    """Keeps states, so that a run that died goes on with the same bits (`dtomo.io.Checkpoints` does, on disk)."""
+
+    def restore(self) -> State | None:
+        """The last state kept, in arrays that the algorithm may change; None: begin at the beginning."""
+        ...
+
+    def offer(self, state: State) -> None:
+        """Called before each iteration but the first; keeps the state if it is time to. It must not change it."""
+        ...
 
 
 class Result(NamedTuple):
@@ -33,6 +91,111 @@ class Result(NamedTuple):
     residuals: NDArray[np.float64]
     iterations: int
     reason: str
+
+
+class IterativeMethod(abc.ABC):
+    """An iterative algorithm on one problem: how to begin, how far off it is, and how to get on.
+
+    Attributes
+    ----------
+    operator
+        A.
+    solution
+        The present iterate, of the operator's `shape_in`.
+    state
+        Names of the attributes that an iteration takes from the one before, `solution` among them: arrays, numbers,
+        `numpy.random.Generator`. They are what a checkpoint holds.
+    """
+
+    operator: LinearOperator
+    solution: NDArray[Any]
+    state: tuple[str, ...] = ("solution",)
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Set what `state` names for the first iteration; not called where a run goes on from a checkpoint."""
+
+    @abc.abstractmethod
+    def misfit(self) -> NDArray[np.float64]:
+        """Squared norm of the (weighted) residual of each slice, or of all: ``(slices,)`` or ``(1,)``.
+
+        Called once at the start of each iteration; what it computes may be left for `advance`.
+        """
+
+    @abc.abstractmethod
+    def advance(self, active: NDArray[np.bool_]) -> None:
+        """Make one iteration; slices that are not `active`, (slices,) or (1,), have met the tolerance and stay."""
+
+    def parts(self) -> dict[str, Any]:
+        """What `state` names."""
+        return {name: getattr(self, name) for name in self.state}
+
+    def go_on_from(self, parts: dict[str, Any]) -> None:
+        """Take what `state` names from a checkpoint, instead of `begin`.
+
+        Raises
+        ------
+        UserError
+            It is not of this method, or of a problem of another size.
+        """
+        if set(parts) != set(self.state):
+            raise UserError(
+                f"the checkpoint holds {', '.join(sorted(parts))}, but this algorithm goes on from "
+                f"{', '.join(sorted(self.state))}: it is of another one; remove it to begin anew"
+            )
+        shape, dtype = np.shape(parts["solution"]), getattr(parts["solution"], "dtype", None)
+        if shape != tuple(self.operator.shape_in) or dtype != self.operator.dtype:
+            raise UserError(
+                f"the checkpoint holds a solution of shape {shape} and {dtype}, but the operator takes "
+                f"{tuple(self.operator.shape_in)} and {self.operator.dtype}; remove it to begin anew"
+            )
+        for name, value in parts.items():
+            setattr(self, name, value)
+
+
+def iterate(
+    method: IterativeMethod,
+    iterations: int,
+    tolerance: float | None = None,
+    callback: Callback | None = None,
+    checkpoints: Checkpointer | None = None,
+) -> Result:
+    """Drive an iterative method to its end.
+
+    Parameters
+    ----------
+    method
+        The algorithm, on its problem.
+    iterations
+        At most so many, those made before a checkpoint counted.
+    tolerance
+        A slice stops once its residual norm is this fraction of the first one.
+    callback
+        See `Callback`; after a checkpoint it begins with the iteration that comes next.
+    checkpoints
+        Where to go on from, and where to keep the state meanwhile.
+
+    Raises
+    ------
+    UserError
+        A checkpoint of another algorithm or problem.
+    """
+    history = Residuals(tolerance, callback)
+    kept = None if checkpoints is None else checkpoints.restore()
+    if kept is None:
+        method.begin()
+    else:
+        method.go_on_from(kept.parts)
+        history.norms = list(kept.residuals)
+    before = len(history.norms)
+    del kept
+    for number in range(before, int(iterations)):
+        if checkpoints is not None and number > before:
+            checkpoints.offer(State(method.parts(), np.array(history.norms)))
+        if history.stop(method.misfit()):
+            break
+        method.advance(history.active)
+    return history.result(method.solution)
 
 
 class Residuals:

@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.algorithms.iteration import Callback, Residuals, Result, arranged, check_problem, starting_point
+from dtomo.algorithms.iteration import (
+    Callback,
+    Checkpointer,
+    IterativeMethod,
+    Result,
+    arranged,
+    check_problem,
+    iterate,
+    starting_point,
+)
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
@@ -21,6 +30,7 @@ def cgls(
     damping: float = 0.0,
     tolerance: float | None = None,
     callback: Callback | None = None,
+    checkpoints: Checkpointer | None = None,
 ) -> Result:
     """Minimise ``(A x - b)ᴴ W (A x - b) + damping² ||x - x0||²`` by conjugate gradients.
 
@@ -42,6 +52,8 @@ def cgls(
         A slice stops once its residual norm is this fraction of the first one.
     callback
         Called at the start of each iteration with its number and the residual norms; True stops.
+    checkpoints
+        Where to go on from with the same bits, and where to keep the state meanwhile (`dtomo.io.Checkpoints`).
 
     Returns
     -------
@@ -60,49 +72,69 @@ def cgls(
     check_problem(operator, data, initial, weights, iterations, tolerance)
     if not 0 <= damping < np.inf:
         raise UserError(f"the damping of CGLS is finite and not negative, not {damping}")
-    data, full = arranged(operator, data, weights)
-    solution = starting_point(operator, initial)
-    residual = data.copy(order="K")
-    if initial is not None:
-        _add(residual, operator.forward(solution), np.float32(-1))
-    gone = operator.zeros() if damping else None  # x - x0
-    history = Residuals(tolerance, callback)
-    direction = gradient = _gradient(operator, residual, full, gone, damping)
-    steepness = operator.dot_in(gradient, gradient)
-    slope = steepness
-    for _ in range(int(iterations)):
-        if history.stop(operator.dot_out(residual, residual if full is None else residual * full)):
-            break
+    return iterate(_Cgls(operator, data, initial, weights, damping), iterations, tolerance, callback, checkpoints)
+
+
+class _Cgls(IterativeMethod):
+    """The iteration: b - A x and the direction go with the solution, both with rounding that must be kept."""
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        data: NDArray[Any],
+        initial: NDArray[Any] | None,
+        weights: NDArray[Any] | None,
+        damping: float,
+    ) -> None:
+        self.operator, self.damping, self.initial = operator, damping, initial
+        self.data, self.weights = arranged(operator, data, weights)
+        self.gone: NDArray[Any] | None = None  # x - x0
+        self.state = ("solution", "residual", "direction", "steepness", "slope", *(["gone"] if damping else []))
+
+    def begin(self) -> None:
+        operator = self.operator
+        self.solution = starting_point(operator, self.initial)
+        self.residual = self.data.copy(order="K")
+        if self.initial is not None:
+            _add(self.residual, operator.forward(self.solution), np.float32(-1))
+        self.gone = operator.zeros() if self.damping else None
+        self.direction = self._gradient()
+        self.steepness = operator.dot_in(self.direction, self.direction)
+        self.slope = self.steepness
+
+    def misfit(self) -> NDArray[np.float64]:
+        return self._squared(self.residual)
+
+    def advance(self, active: NDArray[np.bool_]) -> None:
+        operator, direction = self.operator, self.direction
         image = operator.forward(direction)
-        curvature = operator.dot_out(image, image if full is None else image * full)
-        if damping:
-            curvature = curvature + damping**2 * operator.dot_in(direction, direction)
-        step = np.where(history.active, _ratio(slope, curvature), 0.0)
-        _add(solution, direction, operator.factor_in(step))
-        _add(residual, image, operator.factor_out(-step))
-        if gone is not None:
-            _add(gone, direction, operator.factor_in(step))
-        gradient = _gradient(operator, residual, full, gone, damping)
-        before, steepness = steepness, operator.dot_in(gradient, gradient)
-        ratio = _ratio(steepness, before)
+        curvature = self._squared(image)
+        if self.damping:
+            curvature = curvature + self.damping**2 * operator.dot_in(direction, direction)
+        step = np.where(active, _ratio(self.slope, curvature), 0.0)
+        _add(self.solution, direction, operator.factor_in(step))
+        _add(self.residual, image, operator.factor_out(-step))
+        del image
+        if self.gone is not None:
+            _add(self.gone, direction, operator.factor_in(step))
+        gradient = self._gradient()
+        before, self.steepness = self.steepness, operator.dot_in(gradient, gradient)
+        ratio = _ratio(self.steepness, before)
         # along the direction, not only along the gradient: the same but for rounding, which must not build up
-        slope = steepness + ratio * operator.dot_in(direction, gradient)
+        self.slope = self.steepness + ratio * operator.dot_in(direction, gradient)
         _add(gradient, direction, operator.factor_in(ratio))
-        direction = gradient
-    return history.result(solution)
+        self.direction = gradient
 
+    def _squared(self, projections: NDArray[Any]) -> NDArray[np.float64]:
+        weighted = projections if self.weights is None else projections * self.weights
+        return self.operator.dot_out(projections, weighted)
 
-def _gradient(
-    operator: LinearOperator,
-    residual: NDArray[Any],
-    weights: NDArray[Any] | None,
-    gone: NDArray[Any] | None,
-    damping: float,
-) -> NDArray[Any]:
-    gradient = operator.adjoint(residual if weights is None else residual * weights)
-    if gone is not None:
-        _add(gradient, gone, np.float32(-(damping**2)))
-    return gradient
+    def _gradient(self) -> NDArray[Any]:
+        weighted = self.residual if self.weights is None else self.residual * self.weights
+        gradient = self.operator.adjoint(weighted)
+        if self.gone is not None:
+            _add(gradient, self.gone, np.float32(-(self.damping**2)))
+        return gradient
 
 
 def _add(target: NDArray[Any], source: NDArray[Any], factor: Any) -> None:

@@ -5,7 +5,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.algorithms.iteration import Callback, Residuals, Result, arranged, check_problem, inverse, starting_point
+from dtomo.algorithms.iteration import (
+    Callback,
+    Checkpointer,
+    IterativeMethod,
+    Result,
+    arranged,
+    check_problem,
+    inverse,
+    iterate,
+    starting_point,
+)
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
@@ -23,6 +33,7 @@ def sirt(
     upper: float | None = None,
     tolerance: float | None = None,
     callback: Callback | None = None,
+    checkpoints: Checkpointer | None = None,
 ) -> Result:
     """``x += relaxation C Aᴴ W R (b - A x)``, R and C the inverse row and (weighted) column sums of A.
 
@@ -46,6 +57,8 @@ def sirt(
         A slice (of a separable operator) stops once its residual norm is this fraction of the first one.
     callback
         Called at the start of each iteration with its number and the residual norms; True stops.
+    checkpoints
+        Where to go on from with the same bits, and where to keep the state meanwhile (`dtomo.io.Checkpoints`).
 
     Returns
     -------
@@ -69,38 +82,66 @@ def sirt(
     least, most = (-np.inf if lower is None else lower), (np.inf if upper is None else upper)
     if not least <= most:
         raise UserError(f"the bounds {lower} and {upper} leave nothing between them")
-    rows = inverse(operator.row_sums()).astype(np.float32)
-    data, full = arranged(operator, data, weights)
-    columns = (relaxation * inverse(operator.column_sums(full))).astype(np.float32)
-    if full is not None:
-        rows = full * rows
-    solution = starting_point(operator, initial)
-    if bounded:
-        np.clip(solution, lower, upper, out=solution)
-    history = Residuals(tolerance, callback)
+    method = _Sirt(operator, data, initial, weights, relaxation, (lower, upper))
+    return iterate(method, iterations, tolerance, callback, checkpoints)
 
-    def subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:
-        np.subtract(data, residual, out=residual)
 
-    def scale(residual: NDArray[Any], factor: NDArray[Any]) -> None:
-        residual *= factor
+class _Sirt(IterativeMethod):
+    """The iteration; its state is the solution alone."""
 
-    def add(solution: NDArray[Any], update: NDArray[Any], factor: NDArray[Any]) -> None:
+    def __init__(
+        self,
+        operator: LinearOperator,
+        data: NDArray[Any],
+        initial: NDArray[Any] | None,
+        weights: NDArray[Any] | None,
+        relaxation: float,
+        bounds: tuple[float | None, float | None],
+    ) -> None:
+        self.operator, self.initial, self.bounds = operator, initial, bounds
+        rows = inverse(operator.row_sums()).astype(np.float32)
+        self.data, self.weights = arranged(operator, data, weights)
+        self.columns = (relaxation * inverse(operator.column_sums(self.weights))).astype(np.float32)
+        self.rows = rows if self.weights is None else self.weights * rows
+        self.residual: NDArray[Any] | None = None
+        self.untouched = False
+
+    def begin(self) -> None:
+        self.solution = starting_point(self.operator, self.initial)
+        self._clip(self.solution)
+        self.untouched = self.initial is None and not self.solution.any()
+
+    def misfit(self) -> NDArray[np.float64]:
+        if self.untouched:  # its projections are zero
+            residual = self.data.copy(order="K")
+        else:
+            residual = self.operator.forward(self.solution)
+            in_pieces(_subtract, residual, self.data)
+        self.residual, self.untouched = residual, False
+        return self.operator.dot_out(residual, residual if self.weights is None else residual * self.weights)
+
+    def advance(self, active: NDArray[np.bool_]) -> None:
+        residual, self.residual = self.residual, None
+        assert residual is not None
+        in_pieces(_scale, residual, self.rows)
+        update = self.operator.adjoint(residual)
+        del residual
+        columns = self.columns if active.all() else self.columns * self.operator.factor_in(active)
+        in_pieces(self._add, self.solution, update, columns)
+
+    def _add(self, solution: NDArray[Any], update: NDArray[Any], factor: NDArray[Any]) -> None:
         update *= factor
         solution += update
-        if bounded:
-            np.clip(solution, lower, upper, out=solution)
+        self._clip(solution)
 
-    for iteration in range(int(iterations)):
-        if iteration == 0 and initial is None and not solution.any():
-            residual = data.copy(order="K")
-        else:
-            residual = operator.forward(solution)
-            in_pieces(subtract, residual, data)
-        if history.stop(operator.dot_out(residual, residual if full is None else residual * full)):
-            break
-        in_pieces(scale, residual, rows)
-        update = operator.adjoint(residual)
-        going = history.active
-        in_pieces(add, solution, update, columns if going.all() else columns * operator.factor_in(going))
-    return history.result(solution)
+    def _clip(self, solution: NDArray[Any]) -> None:
+        if self.bounds != (None, None):
+            np.clip(solution, *self.bounds, out=solution)
+
+
+def _subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:
+    np.subtract(data, residual, out=residual)
+
+
+def _scale(residual: NDArray[Any], factor: NDArray[Any]) -> None:
+    residual *= factor

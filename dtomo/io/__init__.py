@@ -1,5 +1,6 @@
 """Files: scans in, volumes out."""
 
+from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.io.convert import convert, convert_scan
 from dtomo.io.dxchange_writer import write_dxchange
 from dtomo.io.opening import open, recognise
@@ -20,10 +21,12 @@ from dtomo.io.zarr_store import write_zarr_scan
 
 __all__ = [
     "ArraySource",
+    "Checkpoints",
     "HDF5Source",
     "MrcSource",
     "RawSlab",
     "Scan",
+    "Schedule",
     "SelectedFrames",
     "Source",
     "TiffSource",

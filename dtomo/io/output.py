@@ -17,7 +17,9 @@ from dtomo.io.lock import refuse_if_locked, release_lock
 
 PROGRESS = ".dtomo"
 """Name (for folders) or suffix (for files) of the folder that marks an output as unfinished."""
-_PROGRESS_FILE = re.compile(r"\.?(settings|lock|slab-\d+-\d+)\.json(\.\d+)?|volume\.part|\.nfs\w+")
+_PROGRESS_FILE = re.compile(
+    r"\.?(settings|lock|slab-\d+-\d+)\.json(\.\d+)?|volume\.part|checkpoints-\d+-\d+|staged|\.nfs\w+"
+)
 
 
 def progress_folder(path: Path) -> Path:
