@@ -1,63 +1,62 @@
-"""One way to get a cluster: processes here, a scheduler's address, or a YAML file that says either.
+"""One way to get a cluster: processes here, jobs of a batch system, a scheduler's address, or a YAML file.
 
 Processes × threads = cores. A worker process runs one task at a time and gives it all its threads.
 """
 
 import contextlib
 import dataclasses
-import logging
-import os
-import tempfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dtomo.distributed.forkserver import AVAILABLE, start_forkserver
+from dtomo.distributed.configuration import quiet_logs
+from dtomo.distributed.devices import check_visible, described, parse_devices
 from dtomo.errors import UserError, shown
 
 if TYPE_CHECKING:
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
 TRIES = 3
 """Workers that may die on a task before it is given up."""
 
-RESERVED = ("cuda", "slurm")
 WAIT_FOR_WORKERS = 30.0
 """Seconds to wait for a remote scheduler and its first worker."""
 
-_YAML_KEYS = ("cluster", "address", "workers", "threads", "memory", "dashboard")
-_THREAD_VARIABLES = (
-    "DTOMO_THREADS",
-    "NUMBA_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-)
-_CONFIGURATION = {
-    # `queue.run_tasks` tries again itself, on a worker that has nothing else to do
-    "distributed.scheduler.allowed-failures": 0,
-    "distributed.scheduler.worker-saturation": 1.0,
-    # a compilation or a long kernel may hold a worker's event loop for minutes: that is not death
-    "distributed.scheduler.worker-ttl": None,
-    # results of tasks are small: spilling or pausing frees nothing, while killing protects the machine
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": 1.0,
-    "distributed.worker.profile.enabled": False,
-    "distributed.worker.preload": ["dtomo.distributed.worker"],
-    "distributed.admin.large-graph-warning-threshold": "64MiB",
-}
+BATCH_SYSTEMS = ("slurm", "pbs", "lsf", "sge", "oar", "moab", "htcondor")
+"""Batch systems that dask-jobqueue knows; the YAML file's key of this name holds what is asked of them."""
+
+_BATCH_MEMORY = "4GB"
+_DEVICE_KEYS = ("devices", "workers_per_device", "device_memory_limit", "rmm_pool_size")
+_YAML_KEYS = ("cluster", "address", "workers", "threads", "memory", "dashboard", *_DEVICE_KEYS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
     """What a run may use: `workers` processes with `threads` each, and `memory` bytes for each worker.
 
-    `shared`: the memory is a share of what is free, and fewer workers would have more.
+    Attributes
+    ----------
+    workers, threads, memory
+        Processes, compute threads of each, and the limit of each in bytes.
+    address
+        Of a scheduler that runs already.
+    dashboard
+        Where the dashboard listens; None: nowhere.
+    shared
+        The memory is a share of what is free, and fewer workers would have more.
+    kind
+        ``"local"``, ``"cuda"``, ``"address"``, or one of `BATCH_SYSTEMS`.
+    options
+        What is asked of the batch system or of dask-cuda beside this.
+    devices
+        CUDA devices; worker i owns ``devices[i % len(devices)]``. Empty: the CPU, None: the environment's.
+    workers_per_device
+        As asked for; None: what `workers` comes to.
+    device_memory
+        Bytes of each device that its workers share; None: all of it.
     """
 
     workers: int
@@ -66,6 +65,11 @@ class Resources:
     address: str | None = None
     dashboard: str | None = ":8787"
     shared: bool = False
+    kind: str = "local"
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    devices: tuple[str, ...] | None = None
+    workers_per_device: int | None = None
+    device_memory: int | None = None
 
     @property
     def cores(self) -> int:
@@ -73,22 +77,22 @@ class Resources:
         return self.workers * self.threads
 
 
-def parse_memory(text: str | int) -> int:
+def parse_memory(text: str | int, option: str = "--memory") -> int:
     """Bytes meant by ``"4GB"``, ``"1.5 GiB"`` or a number.
 
     Raises
     ------
     UserError
-        Not a size, or not positive.
+        Not a size, or not positive; the message names `option`.
     """
     from dask.utils import parse_bytes
 
     try:
         size = int(parse_bytes(text)) if str(text).strip() else 0
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(f"--memory is a size such as 4GB; got {shown(repr(str(text)))}") from error
+        raise UserError(f"{option} is a size such as 4GB; got {shown(repr(str(text)))}") from error
     if size <= 0:
-        raise UserError(f"--memory is a size such as 4GB; got {shown(repr(str(text)))}")
+        raise UserError(f"{option} is a size such as 4GB; got {shown(repr(str(text)))}")
     return size
 
 
@@ -110,40 +114,126 @@ def resources(
     workers: int | None = None,
     threads: int | None = None,
     memory: str | int | None = None,
+    devices: str | int | Sequence[str | int] | None = None,
+    workers_per_device: int | None = None,
+    device_memory: str | int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Resources:
-    """Workers, threads and memory that a request comes to, before anything is started.
+    """Workers, threads, memory and devices that a request comes to, before anything is started.
 
     Parameters
     ----------
     cluster
-        ``"local"``, a scheduler's address (``tcp://…``, ``tls://…``), or a YAML file with the keys
-        ``cluster`` or ``address``, ``workers``, ``threads``, ``memory``, ``dashboard``.
+        ``"local"``, ``"cuda"``, ``"slurm"`` (or another of `BATCH_SYSTEMS`), a scheduler's address
+        (``tcp://…``, ``tls://…``), or a YAML file with the keys ``cluster`` or ``address``, ``workers``,
+        ``threads``, ``memory``, ``dashboard``, ``devices``, ``workers_per_device``, ``device_memory_limit``,
+        ``rmm_pool_size``, and one named as the batch system.
     workers, threads
-        Processes and threads of each. Default: as many as the cores allow, with 1 thread each up to 4 cores.
+        Processes and threads of each. Default: one process with one thread for each device, else as many as the
+        cores allow, with 1 thread each up to 4 cores.
     memory
         Limit of each worker, such as ``"4GB"``. Default: an equal share of nine tenths of the free memory.
+    devices
+        CUDA devices as ``"0,1"``, ``"GPU-…"``, ``"MIG-…"``, or a list. Default: with ``"cuda"`` those of
+        CUDA_VISIBLE_DEVICES or all, else none.
+    workers_per_device
+        Processes that share each device.
+    device_memory
+        What the workers of a device may use of its memory together, such as ``"20GB"``.
+    options
+        What is asked of the batch system, over what the YAML file asks.
 
     Raises
     ------
     UserError
-        An unknown cluster, a malformed file, or numbers that are not positive.
+        An unknown cluster, a malformed file, numbers that are not positive, or devices that cannot be had.
     """
     request: dict[str, Any] = {"cluster": cluster, "dashboard": ":8787"}
     if cluster.endswith((".yaml", ".yml")):
         request |= {"cluster": "local"} | _read_yaml(Path(cluster))
-    given = {"workers": workers, "threads": threads, "memory": memory}
+    given = {
+        "workers": workers,
+        "threads": threads,
+        "memory": memory,
+        "devices": devices,
+        "workers_per_device": workers_per_device,
+        "device_memory_limit": device_memory,
+    }
     request |= {name: value for name, value in given.items() if value is not None}
-    address = _address(str(request["cluster"]))
-    for name in ("workers", "threads"):
-        value = request.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise UserError(f"--{name} is a whole number from 1; got {shown(repr(value))}")
+    kind = _kind(str(request["cluster"]))
+    for name in ("workers", "threads", "workers_per_device"):
+        _check_count(name, request.get(name))
+    if options and kind not in BATCH_SYSTEMS:
+        raise UserError(f"--{next(iter(options)).replace('_', '-')} is for batch systems such as --cluster slurm")
+    if kind in BATCH_SYSTEMS:
+        return _batch(kind, request, {**(request.get(kind) or {}), **(options or {})})
+    listed = _devices(kind, request)
+    if kind == "cuda" and not listed:
+        kind = "local"
+    return _sized(kind, request, listed)
+
+
+def _sized(kind: str, request: dict[str, Any], devices: tuple[str, ...] | None) -> Resources:
+    """`Resources` of a cluster that is not a batch system's."""
     cores, free = machine()
-    per_worker = request.get("threads") or _threads(cores, request.get("workers"))
-    count = request.get("workers") or max(1, cores // per_worker)
-    shared = request.get("memory") is None
-    limit = free // count if shared else parse_memory(request["memory"])
-    return Resources(count, per_worker, limit, address, request["dashboard"], shared and address is None)
+    if devices:
+        count = _workers_on(devices, request)
+        threads = request.get("threads") or 1
+    else:
+        threads = request.get("threads") or _threads(cores, request.get("workers"))
+        count = request.get("workers") or max(1, cores // threads)
+    given = request.get("memory")
+    device_memory = request.get("device_memory_limit")
+    pool = request.get("rmm_pool_size")
+    return Resources(
+        workers=count,
+        threads=threads,
+        memory=free // count if given is None else parse_memory(given),
+        address=str(request["cluster"]) if kind == "address" else None,
+        dashboard=request["dashboard"],
+        shared=given is None and kind != "address",
+        kind=kind,
+        options={} if pool is None else {"rmm_pool_size": parse_memory(pool, "rmm_pool_size")},
+        devices=devices,
+        workers_per_device=request.get("workers_per_device"),
+        device_memory=None if device_memory is None else parse_memory(device_memory, "--device-memory"),
+    )
+
+
+def _batch(kind: str, request: dict[str, Any], options: dict[str, Any]) -> Resources:
+    """`Resources` of jobs: what is not given comes from dask-jobqueue's configuration of the site."""
+    from dtomo.distributed.batch import parse_request
+    from dtomo.distributed.slurm import site_settings
+
+    for name in _DEVICE_KEYS:
+        if request.get(name) is not None:
+            raise UserError(
+                f"{_option(name)} is for clusters on this machine (local, cuda); {kind} gives a job its devices"
+            )
+    parse_request(kind, options)
+    site = site_settings(kind)
+    processes = site.get("processes") or 1
+    threads = request.get("threads") or max(1, (site.get("cores") or 1) // processes)
+    if request.get("memory") is not None:
+        memory = parse_memory(request["memory"])
+    elif site.get("memory"):
+        memory = parse_memory(site["memory"], f"jobqueue.{kind}.memory") // processes
+    else:
+        memory = parse_memory(_BATCH_MEMORY)
+    return Resources(
+        request.get("workers") or 1, threads, memory, dashboard=request["dashboard"], kind=kind, options=options
+    )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise UserError(f"{_option(name)} is a whole number from 1; got {shown(repr(value))}")
+
+
+def _option(name: str) -> str:
+    """A key of the YAML file as an option of the command line, where it is one."""
+    options = {"device_memory_limit": "--device-memory", "rmm_pool_size": "rmm_pool_size"}
+    return options.get(name, "--" + name.replace("_", "-"))
 
 
 def _threads(cores: int, workers: int | None) -> int:
@@ -152,18 +242,51 @@ def _threads(cores: int, workers: int | None) -> int:
     return 1 if cores <= 4 else 2 if cores <= 16 else 4
 
 
-def _address(cluster: str) -> str | None:
-    if cluster == "local":
+def _devices(kind: str, request: dict[str, Any]) -> tuple[str, ...] | None:
+    """The devices asked for, or those of ``cuda``; None if there is no word of any."""
+    asked = [name for name in _DEVICE_KEYS if request.get(name) is not None]
+    if kind == "address":
+        if asked:
+            raise UserError(
+                f"{_option(asked[0])} is for clusters that dtomo starts; the workers of a scheduler that runs "
+                "already have their devices"
+            )
         return None
-    if cluster in RESERVED:
+    if kind == "local" and asked and (request.get("devices") is None or "rmm_pool_size" in asked):
+        wanted = "--cluster cuda" if "rmm_pool_size" in asked else "--devices or --cluster cuda"
+        raise UserError(f"{_option(asked[-1])} is for workers that own CUDA devices; give {wanted}")
+    devices = None
+    if request.get("devices") is not None:
+        devices = parse_devices(request["devices"])
+        check_visible(devices)
+    if kind == "cuda":
+        from dtomo.distributed.cuda import cuda_devices
+
+        devices = cuda_devices(devices, pool="rmm_pool_size" in asked)
+    return devices
+
+
+def _workers_on(devices: Sequence[str], request: dict[str, Any]) -> int:
+    """Workers that `devices` come to."""
+    workers, each = request.get("workers"), request.get("workers_per_device")
+    count = len(devices) * (each or 1)
+    if workers is not None and each is not None and workers != count:
         raise UserError(
-            f"--cluster {cluster} is not available in this version of dtomo; "
-            "use local, a scheduler's address or a YAML file"
+            f"--workers {workers} and --workers-per-device {each} contradict each other: {len(devices)} "
+            f"device{'s' * (len(devices) > 1)} would have {count} workers; give one of the two"
         )
-    if "://" in cluster:
+    return int(workers or count)
+
+
+def _kind(cluster: str) -> str:
+    """The kind of cluster that a name or an address asks for."""
+    if cluster in ("local", "cuda", *BATCH_SYSTEMS):
         return cluster
+    if "://" in cluster:
+        return "address"
     raise UserError(
-        f"--cluster is local, a scheduler's address such as tcp://host:8786, or a YAML file; got {shown(repr(cluster))}"
+        "--cluster is local, cuda, slurm, a scheduler's address such as tcp://host:8786, or a YAML file; "
+        f"got {shown(repr(cluster))}"
     )
 
 
@@ -173,17 +296,22 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not text"
         raise UserError(f"cannot read the cluster file {path}: {reason}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"the cluster file {path} is not valid YAML") from error
     if not isinstance(read, dict):
         raise UserError(f"the cluster file {path} must hold keys and values ({', '.join(_YAML_KEYS)})")
-    unknown = sorted(str(key) for key in read if key not in _YAML_KEYS)
-    if unknown:
-        raise UserError(
-            f"the cluster file {path} has unknown keys {shown(', '.join(unknown))}; known are {', '.join(_YAML_KEYS)}"
-        )
     if "address" in read:
         read["cluster"] = read.pop("address")
+    batch = [str(read.get("cluster"))] if read.get("cluster") in BATCH_SYSTEMS else []
+    unknown = sorted(str(key) for key in read if key not in (*_YAML_KEYS, *batch))
+    if unknown:
+        known = ", ".join((*_YAML_KEYS, *batch))
+        raise UserError(f"the cluster file {path} has unknown keys {shown(', '.join(unknown))}; known are {known}")
+    for name in batch:
+        if not isinstance(read.get(name) or {}, dict):
+            raise UserError(f"the key {name} of the cluster file {path} must hold keys and values")
+    if not isinstance(read.get("dashboard"), str | None):
+        raise UserError(f"the key dashboard of the cluster file {path} is text such as ':8787', or null for none")
     return read
 
 
@@ -202,85 +330,40 @@ def connect(
     cluster, workers, threads, memory
         As for `resources`, or what `resources` returned.
     say
-        Called with one line that says where the dashboard is.
+        Called with lines that say which worker owns which device, how jobs fare, and where the dashboard is.
 
     Raises
     ------
     UserError
-        A cluster that cannot be reached, or that has no worker.
+        A cluster that cannot be started or reached, or that has no worker.
     """
     wanted = (
         cluster
         if isinstance(cluster, Resources)
         else resources(cluster, workers=workers, threads=threads, memory=memory)
     )
-    with _remote(wanted) if wanted.address else _local(wanted) as client:
+    if say is not None and wanted.devices is not None:
+        say(f"devices: {described(wanted.devices, wanted.workers)}")
+    with _client(wanted, say) as client:
         if say is not None and client.dashboard_link and wanted.dashboard:
             say(f"dashboard: {client.dashboard_link}")
         yield client
 
 
-@contextlib.contextmanager
-def _local(wanted: Resources) -> Iterator["Client"]:
-    import dask
-    from distributed import Client
+def _client(wanted: Resources, say: Callable[[str], None] | None) -> AbstractContextManager["Client"]:
+    if wanted.kind in BATCH_SYSTEMS:
+        from dtomo.distributed.slurm import slurm_client
 
-    environment = {name: str(wanted.threads) for name in _THREAD_VARIABLES}
-    start_forkserver()
-    method = "forkserver" if AVAILABLE else "spawn"
-    configuration = (
-        _CONFIGURATION
-        | {"distributed.worker.multiprocessing-method": method}
-        | {f"distributed.nanny.pre-spawn-environ.{name}": int(value) for name, value in environment.items()}
-    )
-    with contextlib.ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="dtomo-", ignore_cleanup_errors=True))
-        stack.enter_context(dask.config.set(configuration))
-        stack.enter_context(_quiet_logs())
-        local = stack.enter_context(_local_cluster(wanted, scratch, environment))
-        yield stack.enter_context(Client(local))
+        return slurm_client(wanted, wanted.options, say)
+    if wanted.address is not None:
+        return _remote(wanted)
+    if wanted.kind == "cuda":
+        from dtomo.distributed.cuda import cuda_client
 
+        return cuda_client(wanted)
+    from dtomo.distributed.local import local_client
 
-def _local_cluster(wanted: Resources, scratch: str, environment: dict[str, str]) -> "LocalCluster":
-    from distributed import LocalCluster
-
-    with warnings.catch_warnings():
-        # the port of the dashboard is taken: dask falls back to a free one, and we say which
-        warnings.filterwarnings("ignore", message="Port .* is already in use")
-        try:
-            return LocalCluster(
-                n_workers=wanted.workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                memory_limit=wanted.memory,
-                dashboard_address=wanted.dashboard,
-                local_directory=scratch,
-                env=environment,
-                silence_logs=logging.CRITICAL,
-            )
-        except RuntimeError as error:
-            raise UserError(
-                "the worker processes cannot be started; a script that starts them must be a file, with its "
-                f"work under if __name__ == '__main__': ({error})"
-            ) from error
-
-
-@contextlib.contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """Silence what dask logs about workers that die: the run reports that itself, in a sentence."""
-    if os.environ.get("DTOMO_DEBUG"):
-        yield
-        return
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "asyncio")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before):
-            logger.setLevel(level)
+    return local_client(wanted)
 
 
 @contextlib.contextmanager
@@ -288,7 +371,7 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
     from distributed import Client
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet_logs())
+        stack.enter_context(quiet_logs())
         try:
             client = stack.enter_context(Client(wanted.address, timeout=WAIT_FOR_WORKERS))
         except (OSError, ValueError) as error:
@@ -303,7 +386,7 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
 
 
 def measured(client: "Client", wanted: Resources) -> Resources:
-    """`wanted` with the workers, threads and memory of the cluster that answered (a local one: unchanged)."""
+    """`wanted` with the workers, threads and memory of the cluster that answered (one started here: unchanged)."""
     if wanted.address is None:
         return wanted
     found = client.scheduler_info(n_workers=-1)["workers"].values()

@@ -45,12 +45,6 @@ def test_memory_that_is_no_size_is_refused(text: str) -> None:
         parse_memory(text)
 
 
-@pytest.mark.parametrize("name", ["cuda", "slurm"])
-def test_later_clusters_say_so(name: str) -> None:
-    with pytest.raises(UserError, match=f"--cluster {name} is not available in this version"):
-        resources(name)
-
-
 @pytest.mark.parametrize("name", ["", "locale", "localhost:8786", "missing.yaml"])
 def test_unknown_clusters_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="cluster"):
@@ -66,7 +60,16 @@ def test_unknown_clusters_are_refused(name: str) -> None:
         ("nodes: 3", "unknown keys nodes"),
         ("{", "not valid YAML"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
-        ("cluster: slurm", "not available"),
+        ("cluster: slurm\nslurm: 3", "key slurm of the cluster file .* must hold keys and values"),
+        ("cluster: local\nslurm: {queue: long}", "unknown keys slurm"),
+        ("cluster: slurm\ndevices: [0]", "--devices is for clusters on this machine"),
+        ("devices: '0,,1'", "--devices takes indices"),
+        ("devices: {a: 1}", "--devices takes indices"),
+        ("devices: 0\nworkers_per_device: 0", "--workers-per-device is a whole number"),
+        ("devices: 0\ndevice_memory_limit: much", "--device-memory is a size"),
+        ("devices: 0\nrmm_pool_size: 1GB", "rmm_pool_size is for workers that own CUDA devices; give --cluster cuda"),
+        ("device_memory_limit: 1GB", "--device-memory is for workers that own CUDA devices; give --devices"),
+        ("dashboard: [1]", "key dashboard .* is text"),
     ],
 )
 def test_cluster_files_are_checked(tmp_path: Path, text: str, words: str) -> None:
@@ -80,6 +83,33 @@ def test_cluster_file_is_read_and_options_win(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("cluster: local\nworkers: 3\nthreads: 1\nmemory: 2GB\n")
     assert resources(str(path), memory="1GB") == Resources(3, 1, 1_000_000_000)
+
+
+def test_cluster_file_with_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    path = tmp_path / "cluster.yaml"
+    path.write_text("devices: [3, 1]\nworkers_per_device: 2\ndevice_memory_limit: 8GB\nmemory: 1GB\n")
+    found = resources(str(path))
+    assert (found.kind, found.workers, found.threads, found.devices) == ("local", 4, 1, ("3", "1"))
+    assert (found.workers_per_device, found.device_memory) == (2, 8_000_000_000)
+    assert resources(str(path), devices="0", workers_per_device=1).workers == 1
+
+
+def test_cluster_file_of_a_batch_system(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: slurm\nworkers: 4\nmemory: 2GB\nslurm:\n  queue: long\n  walltime: '02:00:00'\n")
+    found = resources(str(path), options={"queue": "short"})
+    assert (found.kind, found.workers, found.threads, found.memory) == ("slurm", 4, 1, 2_000_000_000)
+    assert found.options == {"queue": "short", "walltime": "02:00:00"}
+    assert found.address is None
+
+
+def test_a_batch_system_takes_what_is_not_given_from_the_site() -> None:
+    import dask
+
+    with dask.config.set({"jobqueue.slurm": {"cores": 8, "processes": 2, "memory": "16GB"}}):
+        found = resources("slurm", workers=6)
+    assert (found.workers, found.threads, found.memory) == (6, 4, 8_000_000_000)
 
 
 def test_local_cluster_keeps_to_its_limits_and_its_address(tmp_path: Path) -> None:
