@@ -92,7 +92,7 @@ class BatchRequest:
     lifetime_stagger: int | None = None
 
 
-def parse_walltime(value: Any, option: str = "--walltime") -> int:
+def parse_walltime(value: object, option: str = "--walltime") -> int:
     """Seconds meant by a time as Slurm writes it, or by a number with a unit.
 
     ``"02:00:00"``, ``"1-12:00:00"`` (days), ``"90"`` (minutes), ``"90:00"`` (minutes and seconds), ``"1-12"``,
@@ -101,9 +101,14 @@ def parse_walltime(value: Any, option: str = "--walltime") -> int:
     Raises
     ------
     UserError
-        Not such a time, or less than a minute.
+        Not such a time, less than a minute, or a bare number, which YAML makes of 12:00:00.
     """
-    text = str(value).strip().lower()
+    if not isinstance(value, str):
+        raise UserError(
+            f"{option} is a time such as '02:00:00' in quotes, since YAML reads 12:00:00 as a number; "
+            f"got {shown(repr(value))}"
+        )
+    text = value.strip().lower()
     seconds = None
     unit = re.fullmatch(r"(\d{1,7}(?:\.\d+)?)\s*([smhd])\w*", text)
     match = _WALLTIME.fullmatch(text)
@@ -114,7 +119,7 @@ def parse_walltime(value: Any, option: str = "--walltime") -> int:
         # after days, the first is hours; else one or two parts begin with minutes
         scales = (3600, 60, 1) if match["days"] or len(parts) == 3 else (60, 1)
         seconds = 86400 * int(match["days"] or 0) + sum(a * b for a, b in zip(parts, scales))
-    if seconds is None or isinstance(value, bool) or seconds < LEAST_WALLTIME:
+    if seconds is None or seconds < LEAST_WALLTIME:
         raise UserError(f"{option} is a time such as 02:00:00 or 2h, a minute at least; got {shown(repr(value))}")
     return seconds
 

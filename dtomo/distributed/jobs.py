@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dtomo.distributed.batch import JOB_NAME
 from dtomo.distributed.reach import MARK
 from dtomo.errors import DtomoError, StoppedError, UserError, shown
 
@@ -103,6 +104,7 @@ class Jobs:
         self._cluster, self._count, self._logs, self._states = cluster, count, logs, states
         self._say = say or (lambda line: None)
         self._seen: dict[str, _Seen] = {}
+        self._submitted: set[str] = set()
         self._job_of_worker: dict[str, str] = {}
         self._known: dict[str, JobState] = {}
         self._asked = 0.0
@@ -126,6 +128,12 @@ class Jobs:
             self._change.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout=60)
+
+    def remove_logs(self) -> None:
+        """Remove what the jobs of this cluster wrote."""
+        for identifier in self._submitted:
+            for path in self._logs.glob(f"{JOB_NAME}-{identifier}.*"):
+                path.unlink(missing_ok=True)
 
     @property
     def identifiers(self) -> list[str]:
@@ -202,6 +210,7 @@ class Jobs:
         """One look: note who is there, ask the batch system about the others, replace those that have ended."""
         now = time.monotonic()
         jobs, present = self._snapshot()
+        self._submitted.update(job.job_id for job in jobs.values() if job.job_id)
         idle = {}
         for name, job in jobs.items():
             record = self._seen.setdefault(job.job_id or name, _Seen(now))

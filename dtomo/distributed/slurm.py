@@ -6,6 +6,7 @@ and are replaced by those of a new one, until the work is done.
 
 import contextlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,9 @@ def slurm_client(
         jobs.start()
         jobs.wait(UserError)
         yield client
+        jobs.stop()
+        if not site.get("log-directory"):
+            jobs.remove_logs()  # all went well, so nobody reads them
 
 
 def site_settings(kind: str) -> dict[str, Any]:
@@ -117,7 +121,9 @@ def make_cluster(wanted: Wanted, request: BatchRequest) -> "JobQueueCluster":
     arguments = job_arguments(wanted, request, site, job_class)
     _check_interface(arguments["interface"])
     scheduler = {"dashboard_address": wanted.dashboard, "dashboard": wanted.dashboard is not None}
-    with _plain_errors(wanted.kind):
+    with _plain_errors(wanted.kind), warnings.catch_warnings():
+        # the port of the dashboard is taken: dask falls back to a free one, and we say which
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
         return cluster_class(
             job_cls=job_class,
             name=JOB_NAME,
