@@ -24,6 +24,9 @@ ZINGERS = 0.2
 
 MOST_FRAMES = 10_000_000
 
+BATCH = ("queue", "account", "walltime", "interface", "workers_per_job", "slurm_extra")
+"""Settings that only batch systems know."""
+
 
 def parse_span(value: Any) -> tuple[int | None, int | None] | None:
     """First and last + 1 from ``"A:B"``, ``"A:"``, ``":B"`` or a pair; None for everything.
@@ -95,6 +98,11 @@ def _absolute(path: Any) -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
+def _lines(value: Any) -> Any:
+    """One line, or several."""
+    return (value,) if isinstance(value, str) else value
+
+
 Frames = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(parse_frames)]
 AbsolutePath = Annotated[Path, PlainSerializer(_absolute)]
 FilePart = Annotated[
@@ -152,6 +160,12 @@ class ReconSettings(BaseModel):
     workers: Annotated[int, Field(ge=1)] | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
     memory: str | None = None
+    queue: str | None = None
+    account: str | None = None
+    walltime: str | None = None
+    interface: str | None = None
+    workers_per_job: Annotated[int, Field(ge=1)] | None = None
+    slurm_extra: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
     slab: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
@@ -181,7 +195,12 @@ class ReconSettings(BaseModel):
     def that_decide_the_result(self) -> dict[str, Any]:
         """`plain` without what leaves the bits alone: where and on how much it runs."""
         where = ("output", "cluster", "workers", "threads", "memory", "slab")
-        return {name: value for name, value in self.plain().items() if name not in where}
+        return {name: value for name, value in self.plain().items() if name not in (*where, *BATCH)}
+
+    def batch_options(self) -> dict[str, Any]:
+        """What is asked of a batch system, by the names of `dtomo.distributed.batch.BatchRequest`."""
+        given = {name.removeprefix("slurm_"): getattr(self, name) for name in BATCH}
+        return {name: value for name, value in given.items() if value not in (None, ())}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -52,9 +52,24 @@ Stripes = Annotated[str | None, typer.Option(help="Stripe (ring) removal: combin
 
 Cluster = Annotated[
     str | None,
-    typer.Option(help="local (default), a scheduler's address, or a YAML file.", rich_help_panel=_RUN),
+    typer.Option(help="local (default), slurm, a scheduler's address, or a YAML file.", rich_help_panel=_RUN),
 ]
 Workers = Annotated[int | None, typer.Option(help="Processes; default: as the cores allow.", rich_help_panel=_RUN)]
 Memory = Annotated[str | None, typer.Option(help="Limit of each worker, such as 4GB.", rich_help_panel=_RUN)]
+_BATCH = "Slurm and other batch systems"
+Queue = Annotated[str | None, typer.Option(help="Partition (queue) for the jobs.", rich_help_panel=_BATCH)]
+Account = Annotated[str | None, typer.Option(help="Account that pays for the jobs.", rich_help_panel=_BATCH)]
+Walltime = Annotated[
+    str | None, typer.Option(help="Longest time of a job: 02:00:00, 1-12:00:00, 90 (minutes).", rich_help_panel=_BATCH)
+]
+Interface = Annotated[
+    str | None, typer.Option(help="Network that workers reach this machine by, such as ib0.", rich_help_panel=_BATCH)
+]
+WorkersPerJob = Annotated[int | None, typer.Option(help="Workers in one job; default 1.", rich_help_panel=_BATCH)]
+SlurmExtra = Annotated[
+    list[str] | None,
+    typer.Option(help="More directives, such as --slurm-extra=--qos=long; may be repeated.", rich_help_panel=_BATCH),
+]
+Threads = Annotated[int | None, typer.Option(help="Compute threads of each worker.", rich_help_panel=_RUN)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output that exists.", rich_help_panel=_RUN)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=_RUN)]
