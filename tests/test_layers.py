@@ -16,11 +16,11 @@ MODULE_IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 LAYERS = (
     {"cli", "report"},
     {"recon", "simulate", "settings"},
-    {"io", "distributed", "prep"},
+    {"io", "distributed", "prep", "dashboard"},
     {"algorithms"},
     {"operators", "geometry"},
     {"kernels"},
-    {"arrays", "elementwise", "errors", "threads"},
+    {"arrays", "elementwise", "errors", "memory", "threads"},
 )
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 
@@ -41,6 +41,7 @@ FORBIDDEN = {
     "geometry": FORMATS_AND_DASK | {"rich", "pydantic"},
     "algorithms": FORMATS_AND_DASK | {"rich", "pydantic", "numba"},
     "arrays": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
+    "memory": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "elementwise": FORMATS_AND_DASK | {"rich", "pydantic"},
     "threads": FORMATS_AND_DASK | {"rich", "pydantic"},
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
@@ -49,6 +50,7 @@ FORBIDDEN = {
     "io": {"typer", "matplotlib"},
     "distributed": {"typer", "matplotlib"},
     "prep": {"typer", "matplotlib"},
+    "dashboard": {"typer", "matplotlib"},
 }
 MOST_LINES = 450
 
