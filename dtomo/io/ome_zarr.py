@@ -9,13 +9,14 @@ Levels too coarse for that are made from the level below when the volume is fini
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec
 
 from dtomo.errors import UserError
@@ -26,9 +27,12 @@ from dtomo.io.units import length_factor
 
 CHUNK = (32, 128, 128)
 SHARD = (64, 512, 512)
-# Noisy float32 (64 × 1024 × 1024, two cores): LZ4 with shuffle writes in 0.22 s and Zstandard in 0.7 to 1.1
-# s, both to 0.77 of the size; no compression takes 0.24 s. So LZ4 costs nothing and saves a quarter.
-COMPRESSOR = BloscCodec(cname="lz4", clevel=1, shuffle="shuffle")
+# Measured by benchmarks/storage.py; the table and the rule are in docs/storage.md.
+COMPRESSORS: dict[str, BytesBytesCodec | None] = {
+    "none": None,
+    "fast": BloscCodec(cname="lz4", clevel=1, shuffle="shuffle"),
+    "small": BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
+}
 _WRITE = {"array.write_empty_chunks": True}  # a chunk of zeros is data, not absence
 
 
@@ -56,7 +60,7 @@ class OmeZarrWriter:
         origin_um: tuple[float, float, float],
         attributes: dict[str, Any],
         levels: int | None = None,
-        compress: bool = True,
+        compressor: BytesBytesCodec | None = COMPRESSORS["fast"],
     ) -> "OmeZarrWriter":
         """Make the store, marked unfinished, with empty levels; what was at `path` is removed first."""
         shapes = level_shapes(shape, levels)
@@ -73,7 +77,7 @@ class OmeZarrWriter:
                     dtype=dtype,
                     shards=shards,
                     chunks=chunks,
-                    compressors=COMPRESSOR if compress else None,
+                    compressors=compressor,
                     dimension_names=("z", "y", "x"),
                 )
             group.attrs.update(
@@ -129,12 +133,7 @@ class OmeZarrWriter:
         """
         z1 = z0 + array.shape[0]
         check_slab(self, z0, array)
-        if z0 % self.slab or (z1 % self.slab and z1 != self.shape[0]):
-            raise UserError(
-                f"slices {z0} to {z1} do not lie on shard borders of {self.path}: slabs there begin "
-                "at multiples of "
-                f"{self.slab} slices and end at one or at {self.shape[0]}"
-            )
+        self._check_borders(z0, z1)
         block = array.astype(self.dtype, copy=False)
         with writing(self.path, resumable=True), zarr.config.set(_WRITE):
             group = zarr.open_group(self.path, mode="r+")
@@ -146,6 +145,35 @@ class OmeZarrWriter:
                     block, start = halved(block), start // 2
                 _put_shards(_array(group, level), start, block)
             self.progress.mark(z0, z1, {})
+
+    def check_slabs(self, slabs: Iterable[tuple[int, int]]) -> None:
+        """Refuse slabs that would not own whole shards, before any of them is written.
+
+        Two slabs that share a shard lose each other's voxels without a word; asked are the shards on disk.
+
+        Raises
+        ------
+        UserError
+            Naming the slab.
+        """
+        group = zarr.open_group(self.path, mode="r")
+        for start, stop in slabs:
+            self._check_borders(start, stop)
+            for level in filter(self._by_slab, range(self.levels)):
+                array = _array(group, level)
+                height, first, end = (array.shards or array.chunks)[0], start >> level, -(-stop >> level)
+                if first % height or (end % height and stop != self.shape[0]):
+                    raise UserError(
+                        f"slices {start} to {stop} do not own whole shards of level {level} of {self.path}, which are "
+                        f"{height} slices high; start again with --overwrite"
+                    )
+
+    def _check_borders(self, z0: int, z1: int) -> None:
+        if z0 % self.slab or (z1 % self.slab and z1 != self.shape[0]):
+            raise UserError(
+                f"slices {z0} to {z1} do not lie on shard borders of {self.path}: slabs there begin "
+                f"at multiples of {self.slab} slices and end at one or at {self.shape[0]}"
+            )
 
     def done(self) -> list[tuple[int, int]]:
         """(first slice, end) of every slab written."""

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,9 @@ class SectionFileWriter:
             finally:
                 os.close(descriptor)
             self.progress.mark(z0, z0 + array.shape[0], _statistics(array) if self.format == "mrc" else {})
+
+    def check_slabs(self, slabs: Iterable[tuple[int, int]]) -> None:
+        """Slabs of a file of sections share nothing, wherever they begin."""
 
     def done(self) -> list[tuple[int, int]]:
         """(first slice, end) of every slab written."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 from dtomo.io.bigtiff import tiff_dtype
 from dtomo.io.mrc import mrc_dtype
-from dtomo.io.ome_zarr import OmeZarrWriter
+from dtomo.io.ome_zarr import COMPRESSORS, OmeZarrWriter
 from dtomo.io.output import check_output, progress_folder, unlocked_at_end, writing
 from dtomo.io.progress import Progress
 from dtomo.io.section_file import SectionFileWriter
@@ -62,6 +62,10 @@ class VolumeWriter(Protocol):
         """Write slices from `z0` on and mark them done."""
         ...
 
+    def check_slabs(self, slabs: Iterable[tuple[int, int]]) -> None:
+        """UserError if two of these (first slice, end) would write to one shard; asked before the first is written."""
+        ...
+
     def done(self) -> list[tuple[int, int]]:
         """(first slice, end) of every slab written."""
         ...
@@ -89,10 +93,33 @@ def stored_dtype(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> np.dtype
     return mrc_dtype(Path(path), dtype) if kind == "mrc" else tiff_dtype(Path(path), dtype)
 
 
-def written_bytes(path: str | os.PathLike[str], shape: Iterable[int], dtype: DTypeLike = np.float32) -> int:
+def written_bytes(
+    path: str | os.PathLike[str],
+    shape: Iterable[int],
+    dtype: DTypeLike = np.float32,
+    levels: int | None = None,
+) -> int:
     """Bytes an output takes at most: the voxels, and with OME-Zarr its coarser levels (an eighth each)."""
     voxels = math.prod(shape) * np.dtype(dtype).itemsize
-    return voxels * 8 // 7 if volume_format(path) == "zarr" else voxels
+    return voxels * 8 // 7 if volume_format(path) == "zarr" and levels != 1 else voxels
+
+
+def check_levels(path: str | os.PathLike[str], levels: int | None) -> None:
+    """UserError unless the format of `path` can have that many levels (None: as many as it likes)."""
+    if levels is not None and levels < 1:
+        raise UserError(f"{path}: a volume has at least 1 level, not {levels}")
+    if levels is not None and levels > 1 and volume_format(path) != "zarr":
+        raise UserError(f"{path}: only OME-Zarr (.zarr) has coarser levels; leave --levels {levels} out")
+
+
+def check_compression(path: str | os.PathLike[str], compression: str | None) -> None:
+    """UserError unless the format of `path` has that compression (None: its default)."""
+    if compression is None:
+        return
+    if compression not in COMPRESSORS:
+        raise UserError(f"compression is {', '.join(COMPRESSORS)}; got {shown(repr(compression))}")
+    if compression != "none" and volume_format(path) != "zarr":
+        raise UserError(f"{path}: only OME-Zarr (.zarr) is compressed; leave --compression {compression} out")
 
 
 def create_volume(
@@ -108,7 +135,7 @@ def create_volume(
     resume: bool = False,
     inputs: Iterable[str | os.PathLike[str]] = (),
     levels: int | None = None,
-    compress: bool = True,
+    compression: str | None = None,
 ) -> VolumeWriter:
     """Create an output, marked unfinished, by its suffix: OME-Zarr 0.5, MRC or BigTIFF.
 
@@ -132,9 +159,9 @@ def create_volume(
     overwrite, resume, inputs
         See `check_output`; a resumed output keeps the slabs done.
     levels
-        Levels of OME-Zarr; None: until no side exceeds 256.
-    compress
-        Compress OME-Zarr (LZ4).
+        Levels of OME-Zarr, at most; None: until no side exceeds 256; 1: none but the volume itself.
+    compression
+        Of OME-Zarr, without loss: "none", "fast" (None: this one) or "small"; other formats have none.
 
     Raises
     ------
@@ -148,6 +175,8 @@ def create_volume(
             f"{path}: a volume needs a shape (z, y, x) of positive sizes and slabs of at least 1, not {shape}, {slab}"
         )
     dtype = np.dtype(dtype).newbyteorder("=")
+    check_levels(path, levels)
+    check_compression(path, compression)
     spacing = _spacing(path, voxel_size_um)
     stored = stored_dtype(path, dtype)
     target = check_output(
@@ -155,7 +184,7 @@ def create_volume(
         inputs=inputs,
         overwrite=overwrite,
         resume=resume,
-        bytes_needed=written_bytes(path, size, stored),
+        bytes_needed=written_bytes(path, size, stored, levels),
     )
     settings = {
         "format": kind,
@@ -166,7 +195,7 @@ def create_volume(
         "origin_um": list(origin_um),
         "attributes": attributes or {},
         "levels": levels,
-        "compress": compress,
+        "compression": compression,
     }
     progress = Progress(progress_folder(target))
     if resume and progress.settings() is not None:
@@ -185,7 +214,7 @@ def create_volume(
             origin_um=origin_um,
             attributes=attributes or {},
             levels=levels,
-            compress=compress,
+            compressor=COMPRESSORS[compression or "fast"],
         )
         progress.save_settings({**settings, "writer": {"levels": writer.levels}})
     else:
@@ -268,6 +297,7 @@ def store_volume(array: "da.Array | NDArray[Any]", path: str | os.PathLike[str],
 
             regular = array.rechunk({0: writer.slab, 1: -1, 2: -1})
             starts = np.cumsum([0, *regular.chunks[0][:-1]])
+            writer.check_slabs((int(start), int(start) + size) for start, size in zip(starts, regular.chunks[0]))
             blocks = regular.to_delayed().reshape(-1)
             dask.compute(*(dask.delayed(writer.write_slab)(int(start), block) for start, block in zip(starts, blocks)))
         else:
