@@ -5,17 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ALIGNMENT = 64
-"""Bytes: one cache line, one AVX-512 register."""
+from dtomo.memory import empty_bytes
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     """Uninitialised C-contiguous array whose first element lies on a 64-byte border."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
+    return empty_bytes(size).view(dtype).reshape(shape)
 
 
 def single_precision(array: NDArray[Any]) -> NDArray[Any]:

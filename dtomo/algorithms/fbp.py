@@ -23,6 +23,7 @@ def fbp(
     cutoff: float = 1.0,
     method: Method = "auto",
     padding: Padding = "edge",
+    overwrite: bool = False,
 ) -> NDArray[Any]:
     """Filtered back projection of parallel-beam projections.
 
@@ -39,6 +40,8 @@ def fbp(
         faster one at this size.
     padding
         "edge" continues truncated projections smoothly, "zero" does not.
+    overwrite
+        The projections may be destroyed, which spares memory of their size.
 
     Returns
     -------
@@ -58,4 +61,5 @@ def fbp(
         raise UserError(f"the method of filtered back projection is auto, backprojection or nufft, not {method!r}")
     if method == "nufft" or (method == "auto" and min(geometry.width, geometry.height) >= NUFFT_FROM):
         return fourier_backproject(projections, geometry, filter, cutoff=cutoff, padding=padding)
-    return backproject(filter_projections(projections, geometry, filter, cutoff=cutoff, padding=padding), geometry)
+    filtered = filter_projections(projections, geometry, filter, cutoff=cutoff, padding=padding, overwrite=overwrite)
+    return backproject(filtered, geometry)

@@ -17,9 +17,14 @@ AVAILABLE = "forkserver" in multiprocessing.get_all_start_methods()
 
 _MODULES = ("dtomo.distributed.forked", "distributed.nanny", "distributed.worker", "distributed.comm.tcp")
 
-# A process that is to be forked must not have threads, and OpenBLAS starts its own when imported; glibc is told
-# to give back freed memory, as Dask does for workers that it spawns.
-_VARIABLES = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+# A process that is to be forked must not have threads, and OpenBLAS starts its own when imported. glibc is told to
+# use the memory of arrays below 32 MB again at once, and to give back only what is much (see `dtomo.memory`).
+_VARIABLES = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(16 * 2**20),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 
 def start_forkserver(modules: Sequence[str] = ()) -> None:

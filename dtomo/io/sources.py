@@ -17,12 +17,17 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dtomo.arrays import empty_aligned
 from dtomo.errors import UserError
 from dtomo.io.damage import explained, refuse_too_large
 from dtomo.io.hdf5_files import open_hdf5
 
 Frames = slice | Sequence[int] | NDArray[np.integer[Any]]
 Run = tuple[int, int, int]
+
+
+_PIECE = 16 * 2**20
+"""Bytes read at once, on the way to where they belong."""
 
 
 @runtime_checkable
@@ -117,20 +122,28 @@ class FrameStack:
             holds.
         """
         runs = runs_of(frame_index(frames, self.shape[0], self.location))
-        counts = [len(range(*run)) for run in runs]
         height = len(range(*rows.indices(self.shape[1])))
         width = len(range(*columns.indices(self.shape[2])))
-        shape = (sum(counts), height, width)
+        shape = (sum(len(range(*run)) for run in runs), height, width)
         if 0 in shape:
             return np.empty(shape, self.dtype)
         refuse_too_large(self.location, shape, self.dtype.itemsize)
         with explained(self.location), self.opened() as array:
-            out = np.empty(shape, self.dtype)
-            at = 0
-            for run, count in zip(runs, counts):
-                out[at : at + count] = array[slice(*run), rows, columns]
-                at += count
+            out = empty_aligned(shape, self.dtype)
+            at, together = 0, _frames_together(array, out)
+            for run in runs:
+                part = range(*run)
+                for first in range(0, len(part), together):
+                    some = part[first : first + together]
+                    out[at : at + len(some)] = array[some.start : some.stop : some.step, rows, columns]
+                    at += len(some)
         return out
+
+
+def _frames_together(array: Any, out: NDArray[Any]) -> int:
+    """Frames to read at once, so that they are in memory twice only a few at a time; whole chunks of the file."""
+    chunk = (getattr(array, "chunks", None) or (1,))[0]
+    return max(chunk, _PIECE // max(out[0].nbytes, 1) // chunk * chunk)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +183,12 @@ class _Last3:
     """An array whose axes before the last three have length 1 (time, channel)."""
 
     array: Any
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Of the last three axes."""
+        chunks: tuple[int, ...] | None = getattr(self.array, "chunks", None)
+        return chunks and chunks[-3:]
 
     def __getitem__(self, key: tuple[slice, slice, slice]) -> NDArray[Any]:
         return np.asarray(self.array[(0,) * (self.array.ndim - 3) + key])

@@ -71,11 +71,18 @@ def pad_lines(lines: NDArray[np.float32], padded: NDArray[np.float32], extend: b
 
 
 def filter_lines(
-    lines: NDArray[np.float32], responses: NDArray[np.float32], length: int, extend: bool
+    lines: NDArray[np.float32],
+    responses: NDArray[np.float32],
+    length: int,
+    extend: bool,
+    out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """``lines[angle, column, z]`` convolved along columns; ``responses[angle, frequency]`` as `rfft` orders it."""
+    """``lines[angle, column, z]`` convolved along columns; ``responses[angle, frequency]`` as `rfft` orders it.
+
+    `out` may be the lines themselves.
+    """
     angles, columns, slices = lines.shape
-    out = empty_aligned(lines.shape)
+    out = empty_aligned(lines.shape) if out is None else out
 
     def work(span: tuple[int, int]) -> None:
         padded = np.empty((1, length, slices), np.float32)

@@ -63,6 +63,7 @@ def filter_projections(
     *,
     cutoff: float = 1.0,
     padding: Padding = "edge",
+    overwrite: bool = False,
 ) -> NDArray[Any]:
     """Filter projections ``(angle, row, column)``, float32 or complex64, for `backproject`.
 
@@ -76,6 +77,8 @@ def filter_projections(
     padding
         Beyond the detector, the edge values fall off smoothly ("edge", for objects wider than the detector; the same
         as "zero" for one inside) or are "zero".
+    overwrite
+        The result may take the memory of the projections.
 
     Raises
     ------
@@ -89,5 +92,6 @@ def filter_projections(
     responses = filter_responses(geometry, name, cutoff, length)
     if name != "none":
         responses *= interpolation_response(length).astype(np.float32)
-    out = filter_lines(lanes, responses, length, extend)
+    overwrite = (overwrite and projections.flags.writeable) or not np.may_share_memory(lanes, projections)
+    out = filter_lines(lanes, responses, length, extend, out=lanes if overwrite else None)
     return np.swapaxes(out.view(projections.dtype), 1, 2)

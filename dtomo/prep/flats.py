@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import empty_aligned
 from dtomo.errors import UserError
 from dtomo.prep import line_kernels, stripe_kernels
 from dtomo.threads import run_blocks
@@ -305,7 +306,7 @@ def _air_columns(air_columns: tuple[int, int], columns: int) -> tuple[int, int]:
 
 def _output(out: NDArray[np.float32] | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if out is None:
-        return np.empty(shape, np.float32)
+        return empty_aligned(shape)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
         raise UserError(f"the output must be a contiguous float32 array of shape {shape}, not {out.dtype} {out.shape}")
     return out
@@ -365,12 +366,14 @@ def remove_outliers(
     *,
     threshold: float,
     kind: Literal["bright", "dark", "both"] = "bright",
+    out: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float32], int]:
     """Replace single hot pixels and zingers by the median of their 3 x 3 neighbours in the sinogram.
 
     Neighbours are (angle, column) in the same detector row, so nothing crosses to another slice, and a column
     that is hot in all frames goes too. Works on counts, transmission (zingers are bright) or attenuation
-    (zingers are dark). Peak memory: a float32 copy of the input.
+    (zingers are dark). Peak memory: a float32 copy of the input
+    without `out`.
 
     Parameters
     ----------
@@ -380,6 +383,8 @@ def remove_outliers(
         A value is replaced when it differs from the median by more than this, in the units of the data.
     kind
         Which outliers to replace.
+    out
+        Where the result goes, float32; may be the projections themselves.
 
     Returns
     -------
@@ -390,7 +395,7 @@ def remove_outliers(
     if kind not in ("bright", "dark", "both"):
         raise UserError(f"outliers are bright, dark or both, not {kind!r}")
     projections = _projections(projections)
-    result = np.empty(projections.shape, np.float32)
+    result = _output(out, projections.shape)
 
     def block(start: int, stop: int) -> int:
         rows = np.ascontiguousarray(projections[:, start:stop], np.float32)

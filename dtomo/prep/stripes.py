@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import empty_aligned
 from dtomo.errors import UserError
 from dtomo.prep import stripe_kernels
 from dtomo.threads import run_blocks
@@ -101,7 +102,7 @@ def remove_stripes(
     if not snr > 1 or small < 1 or large < 1:
         raise UserError(f"stripe removal needs snr > 1 and widths of at least 1, not {snr}, {large} and {small}")
     if out is None:
-        out = np.empty(data.shape, np.float32)
+        out = empty_aligned(data.shape)
     elif out.shape != data.shape or out.dtype != np.float32:
         raise UserError(f"the output must be float32 of shape {data.shape}, not {out.dtype} of shape {out.shape}")
     rows_first = (slice(None), slice(None), slice(None)) if order == "sinograms" else None

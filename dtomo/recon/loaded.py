@@ -12,7 +12,7 @@ from dtomo import prep
 from dtomo.algorithms import fbp
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels.compiling import cache_folder
-from dtomo.settings import ReconSettings
+from dtomo.settings import ZINGERS
 from dtomo.threads import get_threads, set_threads
 
 
@@ -28,10 +28,9 @@ def load_kernels() -> None:
     flats, darks = np.full((2, 64, 16), 1000, np.uint16), np.full((2, 64, 16), 10, np.uint16)
     bad = prep.find_bad_pixels(flats, darks)
     values, _ = prep.normalize(counts, flats, darks, bad_pixels=bad)
-    settings = ReconSettings(scan="tiny", output="tiny.zarr")
-    values, _ = prep.remove_outliers(values, threshold=settings.zingers, kind="bright")
+    values, _ = prep.remove_outliers(values, threshold=ZINGERS, kind="bright")
     values, _ = prep.minus_log(values, out=values)
-    values = prep.remove_stripes(values, method=settings.stripes, out=values)
+    values = prep.remove_stripes(values, method="combined", out=values)
     fbp(values, ParallelBeam(angles, 16))
     set_threads(before)
 

@@ -84,7 +84,7 @@ def _transmission(
     if bad is not None:
         report = dataclasses.replace(report, pixels=bad[counted].size, dead_pixels=int(bad[counted].sum()))
     if settings.zingers:
-        values, _ = prep.remove_outliers(values, threshold=settings.zingers, kind="bright")
+        values, _ = prep.remove_outliers(values, threshold=settings.zingers, kind="bright", out=values)
     return values, report
 
 

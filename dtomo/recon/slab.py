@@ -17,6 +17,7 @@ from dtomo.arrays import empty_aligned
 from dtomo.distributed.slabs import Slab
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels.layout import projections_inside_out
+from dtomo.memory import keep_memory
 from dtomo.prep.flats import NormalizeReport
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
@@ -154,6 +155,7 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
     """
     with _BUSY:
         set_threads(job.threads)
+        keep_memory()
         watch = Stopwatch()
         report = NormalizeReport()
         residuals: list[float] = []
@@ -200,7 +202,7 @@ def solve(
 
     if settings.algorithm == "fbp":
         volume = algorithms.fbp(
-            data, geometry, filter=settings.filter, method=settings.method, padding=settings.padding
+            data, geometry, filter=settings.filter, method=settings.method, padding=settings.padding, overwrite=True
         )
         if settings.nonnegative:
             np.maximum(volume, 0, out=volume)

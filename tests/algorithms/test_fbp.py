@@ -227,3 +227,21 @@ def test_a_slice_much_wider_than_the_detector_has_no_ghosts(method, columns, cen
     unseen = across < -center - 5 if center < 0 else across > max(center, columns - 1 - center) + 15
     assert unseen.any()
     assert np.abs(found[unseen]).max() < 0.15 * 0.02
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_overwriting_the_projections_gives_the_same_bits(dtype):
+    geometry = ParallelBeam(np.arange(0, 180, 6.0), 40)
+    rng = np.random.default_rng(4)
+    data = rng.standard_normal((30, 5, 40)).astype(dtype)
+    if dtype == np.complex64:
+        data += 1j * rng.standard_normal(data.shape).astype(np.float32)
+    inside_out = np.swapaxes(np.swapaxes(data, 1, 2).copy(), 1, 2)
+    expected, before = fbp(data, geometry), data.copy()
+    locked = inside_out.copy(order="K")
+    locked.flags.writeable = False
+    for given in (data, locked):
+        assert np.array_equal(fbp(given, geometry, overwrite=True), expected)
+        assert np.array_equal(given, before)  # another layout is copied; what is read-only stays
+    assert np.array_equal(fbp(inside_out, geometry, overwrite=True), expected)
+    assert not np.array_equal(inside_out, before)  # spared a copy
