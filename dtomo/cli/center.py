@@ -30,6 +30,7 @@ def center(
     angle_unit: options.AngleUnit = None,
     flats: options.Flats = None,
     darks: options.Darks = None,
+    values: options.Values = None,
     normalized: options.Normalized = None,
     skip_flats: options.SkipFlats = None,
     skip_darks: options.SkipDarks = None,

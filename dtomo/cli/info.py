@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dtomo.settings import ReconSettings
 
 
+VALUES = {"counts": "raw counts", "transmission": "transmissions", "integrals": "line integrals"}
+"""What projections hold, in words."""
+
+
 def info(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Scans and volumes.", show_default=False)],
     dataset: options.Dataset = None,
@@ -20,6 +24,7 @@ def info(
     angle_unit: options.AngleUnit = None,
     flats: options.Flats = None,
     darks: options.Darks = None,
+    values: options.Values = None,
     normalized: options.Normalized = None,
     workers: options.Workers = None,
     memory: options.Memory = None,
@@ -33,6 +38,7 @@ def info(
         "angle_unit": angle_unit,
         "flats": flats,
         "darks": darks,
+        "values": values,
         "normalized": normalized,
         "workers": workers,
         "memory": memory,
@@ -72,6 +78,11 @@ def describe(settings: "ReconSettings") -> list[str]:
     return _scan_lines(scan) + _cost_lines(scan, settings)
 
 
+def value_text(unit: str) -> str:
+    """What the voxels of a volume dtomo wrote are, from the unit it noted."""
+    return f"attenuation in {unit}" if unit.startswith("1/") else f"what the projections are integrals of, {unit}"
+
+
 def _open(settings: "ReconSettings") -> "Scan":
     from dtomo import io
 
@@ -82,7 +93,7 @@ def _open(settings: "ReconSettings") -> "Scan":
         angle_unit=settings.angle_unit,
         flats=settings.flats,
         darks=settings.darks,
-        normalized=settings.normalized,
+        values=settings.values,
     )
 
 
@@ -97,12 +108,13 @@ def _scan_lines(scan: "Scan") -> list[str]:
     found = scan.found
     raw = angles * rows * columns * scan.dtype.itemsize
     lines = [
-        f"{scan.path}: raw scan ({scan.format})",
+        f"{scan.path}: {'raw scan' if scan.values == 'counts' else 'scan'} ({scan.format})",
         _row(
             "projections",
             f"{angles} × {rows} × {columns} (angle, row, column) {scan.dtype}, {size(raw)}",
             found.get("projections"),
         ),
+        _row("values", VALUES[scan.values]),
         _row("angles", _angle_text(scan), found.get("angles")),
     ]
     missing = []
@@ -162,6 +174,6 @@ def _volume_lines(volume: "Volume", as_scan: str) -> list[str]:
         sizes = " × ".join(f"{length:g}" for length in volume.voxel_size)
         lines.append(_row("voxel size", f"{sizes} (z, y, x) {volume.unit}"))
     if "unit" in volume.attributes:
-        lines.append(_row("values", f"attenuation in {volume.attributes['unit']}"))
+        lines.append(_row("values", value_text(str(volume.attributes["unit"]))))
     lines += [_row("note", warning) for warning in volume.warnings]
     return [*lines, _row("as a scan", as_scan)] if volume.path.suffix != ".zarr" else lines

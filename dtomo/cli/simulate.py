@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
+from dtomo.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="Simulate data whose answer is known.")
 
@@ -17,42 +18,52 @@ def _group() -> None:
 
 @app.command()
 def scan(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Data Exchange HDF5 file, such as scan.h5.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Data Exchange HDF5 file, such as scan.h5; with --complex scan.zarr.")
+    ],
     size: Annotated[int, typer.Option(help="Width of a slice in voxels.")] = 256,
     rows: Annotated[int | None, typer.Option(help="Detector rows; default: as size.")] = None,
     angles: Annotated[int | None, typer.Option(help="Number of projections; default: π/2 × size.")] = None,
-    columns: Annotated[int | None, typer.Option(help="Detector columns; default: 7/6 of size.")] = None,
+    columns: Annotated[
+        int | None, typer.Option(help="Detector columns; default: 7/6 of size, with --complex size.")
+    ] = None,
     center: Annotated[float | None, typer.Option(help="Column of the rotation axis.")] = None,
-    photons: Annotated[float, typer.Option(help="Photons per pixel of the open beam.")] = 20000,
-    phantom: Annotated[str, typer.Option(help="sample or head.")] = "sample",
+    complex_: Annotated[
+        bool, typer.Option("--complex", help="Complex line integrals, as of ptychography, without noise.")
+    ] = False,
+    photons: Annotated[float | None, typer.Option(help="Photons per pixel of the open beam; default 20000.")] = None,
+    phantom: Annotated[str | None, typer.Option(help="sample (default) or head.")] = None,
     full_turn: Annotated[bool, typer.Option("--full-turn", help="360 degrees instead of 180.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="No rings, dead pixels and zingers.")] = False,
     pixel_size: options.PixelSize = None,
     energy: options.Energy = None,
-    seed: Annotated[int, typer.Option(help="Seed of the noise, the camera and the beam.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise, the camera and the beam; default 0.")] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a raw scan of a phantom, with flats, darks, photon noise, rings and dead pixels."""
-    from dtomo.simulate import simulate_scan
+    """Write a scan of a phantom: raw, with flats, darks, photon noise, rings and dead pixels, or complex."""
+    from dtomo.simulate import simulate_complex_scan, simulate_scan
 
-    given: dict[str, Any] = {"pixel_size": pixel_size, "energy": energy}
-    flaws: dict[str, Any] = {"rings": False, "dead_pixels": 0.0, "zingers": 0.0} if clean else {}
-    truth = simulate_scan(
-        output,
-        size=size,
-        rows=rows,
-        angles=angles,
-        columns=columns,
-        center=center,
-        photons=photons,
-        phantom=phantom,
-        full_turn=full_turn,
-        seed=seed,
-        overwrite=overwrite,
-        **{name: value for name, value in given.items() if value is not None},
-        **flaws,
-    )
+    sizes: dict[str, Any] = {
+        "size": size,
+        "rows": rows,
+        "angles": angles,
+        "columns": columns,
+        "center": center,
+        "full_turn": full_turn,
+        "overwrite": overwrite,
+    }
+    raw: dict[str, Any] = {"photons": photons, "phantom": phantom, "seed": seed, "energy": energy}
+    raw = {name: value for name, value in raw.items() if value is not None}
+    if pixel_size is not None:
+        sizes["pixel_size"] = pixel_size
+    if complex_:
+        if raw or clean:
+            raise UserError(f"--{next(iter(raw), 'clean')} belongs to raw scans, not to --complex; leave it out")
+        truth = simulate_complex_scan(output, **sizes)
+    else:
+        flaws: dict[str, Any] = {"rings": False, "dead_pixels": 0.0, "zingers": 0.0} if clean else {}
+        truth = simulate_scan(output, **sizes, **raw, **flaws)
     if not quiet:
         print(
             f"{output}: {len(truth.angles)} projections of {truth.slices} rows and {truth.columns} columns, "

@@ -1,8 +1,10 @@
 """What a run will take, said before it starts: tasks, memory, bytes and time."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from dtomo.distributed.clusters import Resources
+from dtomo.distributed.devices import described
 from dtomo.distributed.progress import duration
 from dtomo.distributed.slabs import Slab
 from dtomo.errors import UserError
@@ -23,7 +25,7 @@ class Plan:
     Attributes
     ----------
     slabs
-        One task each.
+        One task each, the first the largest.
     block
         Slices worked on at a time inside a task.
     resources
@@ -34,9 +36,15 @@ class Plan:
         From and to the disk, uncompressed.
     seconds
         Wall time by stage, roughly.
+    scratch
+        Bytes on disk while it runs, beside the output, by name.
+    notes
+        Further lines for people.
+    ahead
+        Whether there is memory for reading ahead.
     """
 
-    slabs: tuple[Slab, ...]
+    slabs: Sequence[Slab]
     block: int
     resources: Resources
     worker_parts: dict[str, int]
@@ -44,6 +52,9 @@ class Plan:
     bytes_read: int
     bytes_written: int
     seconds: dict[str, float]
+    scratch: dict[str, int] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    ahead: bool = False
 
     @property
     def worker_memory(self) -> int:
@@ -62,19 +73,23 @@ class Plan:
 
     def lines(self) -> list[str]:
         """The plan for people."""
-        wide = max(len(slab) for slab in self.slabs)
+        wide = len(self.slabs[0])
         parts = ", ".join(f"{name} {size(count)}" for name, count in self.worker_parts.items())
         client = ", ".join(f"{name} {size(count)}" for name, count in self.client_parts.items())
         stages = ", ".join(f"{name} {duration(value)}" for name, value in self.seconds.items())
         at_once = "" if self.block >= wide else f", {self.block} slices at a time"
         workers, threads = self.resources.workers, self.resources.threads
+        scratch = ", ".join(f"{name} {size(count)}" for name, count in self.scratch.items())
         return [
             f"tasks: {len(self.slabs)}, each a slab of {wide} slice{'s' * (wide > 1)}{at_once}",
             f"workers: {workers} with {threads} thread{'s' * (threads > 1)} each",
+            *([] if self.resources.devices is None else [f"devices: {described(self.resources.devices, workers)}"]),
             f"memory per worker: {size(self.worker_memory)} of {size(self.resources.memory)} ({parts})",
             f"memory of the client: {size(self.client_memory)} ({client})",
             f"read: {size(self.bytes_read)}, written: {size(self.bytes_written)} before compression",
             f"time: about {duration(sum(self.seconds.values()))} ({stages}), within a factor of 2 or so",
+            *([f"on disk while it runs, beside the output: {scratch}"] if scratch else []),
+            *self.notes,
         ]
 
 
@@ -100,6 +115,6 @@ def refuse_if_too_big(plan: Plan, smaller: Plan | None) -> None:
     if plan.resources.shared and 1 <= fewer < plan.resources.workers:
         raise UserError(f"{need}, its share of the free memory; give --workers {fewer} or fewer")
     if smaller is not None:
-        raise UserError(f"{need}; --slab {max(len(slab) for slab in smaller.slabs)} would fit, or give more --memory")
+        raise UserError(f"{need}; --slab {len(smaller.slabs[0])} would fit, or give more --memory")
     enough = size(1.05 * plan.worker_memory).replace(" ", "")
     raise UserError(f"{need} and no smaller slab fits; give --memory {enough} or more, or --bin 2")

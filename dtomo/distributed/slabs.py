@@ -1,7 +1,8 @@
 """Cutting the rows of a scan into slabs: one task, one worker and whole shards of the output for each."""
 
 import dataclasses
-from typing import Self
+from collections.abc import Sequence
+from typing import Self, overload
 
 from dtomo.errors import UserError
 
@@ -45,6 +46,41 @@ class Slab:
         return [type(self)(i, first, min(first + height, self.stop)) for i, first in enumerate(starts)]
 
 
+@dataclasses.dataclass(frozen=True)
+class Slabs(Sequence[Slab]):
+    """The slabs of `height` slices from 0 to `rows`, made when asked for: a million of them take no memory.
+
+    Raises
+    ------
+    UserError
+        A height or a number of rows that is not positive.
+    """
+
+    rows: int
+    height: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.height < 1:
+            raise UserError(
+                f"a slab needs at least one of the scan's rows; got {self.rows} rows and slabs of {self.height}"
+            )
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.height)
+
+    @overload
+    def __getitem__(self, index: int) -> Slab: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Slab]: ...
+
+    def __getitem__(self, index: int | slice) -> Slab | list[Slab]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        return Slab(number, number * self.height, min((number + 1) * self.height, self.rows))
+
+
 def slab_height(rows: int, workers: int) -> int:
     """Slices per slab: 64, or for a small scan the multiple of 16 with which the workers are done soonest."""
     if rows < 1 or workers < 1:
@@ -69,6 +105,4 @@ def cut(rows: int, height: int) -> list[Slab]:
     UserError
         A height or a number of rows that is not positive.
     """
-    if rows < 1 or height < 1:
-        raise UserError(f"a slab needs at least one of the scan's rows; got {rows} rows and slabs of {height}")
-    return [Slab(i, first, min(first + height, rows)) for i, first in enumerate(range(0, rows, height))]
+    return list(Slabs(rows, height))

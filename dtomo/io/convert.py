@@ -90,7 +90,7 @@ def convert_scan(scan: Scan, target: str | os.PathLike[str], *, overwrite: bool 
     common: dict[str, Any] = {
         "frames": _frames(scan),
         "shape": scan.shape,
-        "dtype": scan.dtype if scan.binning == 1 else np.float32,
+        "dtype": scan.dtype if scan.binning == 1 else np.complex64 if scan.is_complex else np.float32,
         "flats": references[0],
         "darks": references[1],
         "angles": scan.angles,
@@ -100,7 +100,7 @@ def convert_scan(scan: Scan, target: str | os.PathLike[str], *, overwrite: bool 
         "overwrite": overwrite,
     }
     if suffix == ".zarr":
-        return write_zarr_scan(Path(target), extra={**stated, "normalized": scan.normalized}, **common)
+        return write_zarr_scan(Path(target), extra={**stated, "values": scan.values}, **common)
     places: dict[str, Any] = {"center": CENTER[0], "source_sample_distance": SOURCE_SAMPLE[0]}
     extra = {places[name]: (value, "pixels" if name == "center" else "mm") for name, value in stated.items()}
     return write_dxchange(target, extra=extra, **common)

@@ -68,7 +68,7 @@ def write_dxchange(
         The output is refused (see `check_output`), or frames, angles and `shape` do not match.
     """
     kind = np.dtype(dtype)
-    check_frames(shape, kind, f"{path}:/exchange/data")
+    check_frames(shape, kind, f"{path}:/exchange/data", complex_too=True)
     values = np.asarray(angles, np.float64)
     if values.shape != (shape[0],):
         raise UserError(f"{values.size} angles for {shape[0]} projections; give one per projection")
@@ -137,7 +137,7 @@ def _write_frames(
 ) -> None:
     options = {"chunks": (1, *shape[1:]), **hdf5plugin.Bitshuffle()} if compress else {}
     data = file.create_dataset("/exchange/data", shape=shape, dtype=dtype, **options)
-    data.attrs.update({"units": "counts", "axes": "theta:y:x"})
+    data.attrs.update({"units": "line integrals" if dtype.kind == "c" else "counts", "axes": "theta:y:x"})
     count = 0
     for frame in frames:
         if count == shape[0] or frame.shape != shape[1:]:

@@ -53,7 +53,7 @@ def read_dxchange(path: Path) -> Reading:
     with open_hdf5(path) as file:
         if not is_dxchange(file):
             raise UserError(f"{path} has no dataset /exchange/data, so it is not a Data Exchange scan")
-        reading = Reading(path, "dxchange", hdf5_source(file, path, "/exchange/data"), inputs=[path])
+        reading = Reading(path, "dxchange", hdf5_source(file, path, "/exchange/data", complex_too=True), inputs=[path])
         reading.found["projections"] = f"{path}:/exchange/data"
         reading.flats = _reference(file, reading, ("data_white", "data_flat"), "flats")
         reading.darks = _reference(file, reading, ("data_dark",), "darks")
@@ -140,7 +140,7 @@ def read_named_dataset(path: Path, dataset: str) -> Reading:
     with open_hdf5(path) as file:
         if not isinstance(node(file, dataset), h5py.Dataset):
             raise UserError(f"{path} has no dataset {dataset}; it has {list_stacks(file)}")
-        source = hdf5_source(file, path, dataset)
+        source = hdf5_source(file, path, dataset, complex_too=True)
     return Reading(path, "hdf5", source, found={"projections": source.location}, inputs=[path])
 
 

@@ -83,8 +83,7 @@ def read_mrc_header(path: Path) -> MrcFile:
     offset = 1024 + max(0, int(header.nsymbt))
     if min(shape) < 1:
         raise UserError(f"{path} is empty: its header says {shape} (z, y, x)")
-    if dtype.kind != "c":
-        check_frames(shape, dtype, str(path))
+    check_frames(shape, dtype, str(path), complex_too=True)
     needed, size = offset + math.prod(shape) * stored.itemsize, path.stat().st_size
     if size < needed:
         raise UserError(f"{path} is truncated: {size} bytes where its header asks for {needed}; copy it again")
@@ -135,8 +134,6 @@ def _voxel_size(path: Path, header: Any, is_stack: bool) -> tuple[tuple[float, f
 def read_mrc_scan(path: Path) -> Reading:
     """Projections from an MRC stack; angles, flats and darks are the user's to give."""
     found = read_mrc_header(path)
-    if found.source.dtype.kind == "c":
-        raise UserError(f"{path} holds complex numbers; projections are real")
     reading = Reading(path, "mrc", found.source, inputs=[path])
     reading.found["projections"] = str(path)
     reading.warnings += found.warnings

@@ -61,7 +61,7 @@ def read_nexus(path: Path, dataset: str | None = None) -> Reading:
     """
     with open_hdf5(path) as file:
         name, entry = _find_stack(file, path, dataset)
-        stack = hdf5_source(file, path, name)
+        stack = hdf5_source(file, path, name, complex_too=dataset is not None)
         reading = Reading(path, "nxtomo", stack, inputs=_files(file, path, name))
         key_name, keys = _find_image_key(file, path, name, entry, stack.shape[0])
         angles = _find_angles(file, path, name, entry, stack.shape[0])

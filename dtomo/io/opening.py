@@ -20,10 +20,13 @@ from dtomo.io.mrc import looks_like_mrc, read_mrc_header, read_mrc_scan
 from dtomo.io.nexus import is_nexus, read_nexus
 from dtomo.io.probing import is_black, looks_normalized, suspicious_darks, suspicious_flats
 from dtomo.io.reading import Reading
-from dtomo.io.scan import Scan
-from dtomo.io.sources import ArraySource, Source
+from dtomo.io.scan import Scan, Values
+from dtomo.io.sources import ArraySource, Source, npy_source
 from dtomo.io.tiff import is_tiff, nearby_angle_files, read_tiff, reference_source
-from dtomo.io.zarr_store import is_zarr, read_zarr_scan, refuse_broken_store, stated_normalized
+from dtomo.io.zarr_store import is_zarr, read_zarr_scan, refuse_broken_store, stated_values
+
+NPY = b"\x93NUMPY"
+"""How NPY files begin."""
 
 FramesGiven = ArrayLike | str | os.PathLike[str] | Source
 
@@ -41,11 +44,12 @@ def open(
     source_sample_distance: float | None = None,
     center: float | None = None,
     dataset: str | None = None,
+    values: Values | None = None,
     normalized: bool | None = None,
     skip_flats: Sequence[int] = (),
     skip_darks: Sequence[int] = (),
 ) -> Scan:
-    """Open a raw scan: Data Exchange HDF5, NXtomo, TIFF frames, Zarr or an MRC stack, told by content.
+    """Open a scan: Data Exchange HDF5, NXtomo, TIFF frames, Zarr, an MRC stack or a NPY file, told by content.
 
     Only metadata, angles and a few rows of flats and darks are read; frames are read when a task asks for
     them. What is given here counts more than what the file says.
@@ -68,10 +72,13 @@ def open(
         Column of the rotation axis; pixel k has its middle at k.
     dataset
         Projections of an HDF5 file that holds several stacks or follows no known layout.
+    values
+        What the projections hold: "counts", "transmission" (counts over the open beam already), or "integrals" (line
+        integrals: the logarithm is taken, or they are phases; real or complex). Only counts need flats and darks.
+        None: what the file says; complex numbers are integrals; floating-point numbers in the range of transmissions
+        without flats are transmissions; all others are counts.
     normalized
-        True: projections are transmissions already, flats and darks are not needed. None: so if the file
-        says so, or if there are no flats and the values are floating-point numbers in the range of
-        transmissions.
+        True is short for "transmission", False for "counts".
     skip_flats, skip_darks
         Frames to leave out by index, counted from 0.
 
@@ -83,8 +90,12 @@ def open(
     ------
     UserError
         A file that is missing, truncated or of an unknown kind, no angles, angles that do not match the
-        frames or are not finite, an ambiguous unit; each names the file, the dataset and both counts.
+        frames or are not finite, an ambiguous unit, flats given for line integrals; each names the file, the dataset
+        and both counts.
     """
+    values = _asked_values(values, normalized)
+    if values == "integrals" and (flats is not None or darks is not None):
+        raise UserError(f"line integrals (--values integrals) need no flats and darks; leave them out for {path}")
     reading = _read(Path(path), dataset)
     table = _angles(reading, angles, angle_unit)
     degrees, notes = to_degrees(table)
@@ -107,11 +118,20 @@ def open(
     )
     scan = _scan(reading, degrees)
     scan = scan.without(flats=skip_flats, darks=skip_darks)
-    return _checked(scan, normalized)
+    return _checked(scan, values)
+
+
+def _asked_values(values: Values | None, normalized: bool | None) -> Values | None:
+    if normalized is None:
+        return values
+    named: Values = "transmission" if normalized else "counts"
+    if values not in (None, named):
+        raise UserError(f"values={values!r} and normalized={normalized} contradict each other; give one of them")
+    return named
 
 
 def recognise(path: Path, dataset: str | None = None) -> str:
-    """The format of a scan by its content: "dxchange", "nxtomo", "hdf5", "tiff", "zarr" or "mrc".
+    """The format of a scan by its content: "dxchange", "nxtomo", "hdf5", "tiff", "zarr", "mrc" or "npy".
 
     Raises
     ------
@@ -134,10 +154,12 @@ def recognise(path: Path, dataset: str | None = None) -> str:
         return _recognise_hdf5(path, dataset)
     if is_tiff(head):
         return "tiff"
+    if head.startswith(NPY):
+        return "npy"
     if path.suffix.lower() not in (".h5", ".hdf5", ".hdf", ".nxs", ".tif", ".tiff") and looks_like_mrc(path):
         return "mrc"
     raise UserError(
-        f"{path} is not a scan dtomo knows: expected HDF5 (Data Exchange, NXtomo), TIFF, MRC, "
+        f"{path} is not a scan dtomo knows: expected HDF5 (Data Exchange, NXtomo), TIFF, MRC, NPY, "
         "a folder of TIFF frames or a Zarr store"
     )
 
@@ -169,6 +191,8 @@ def _read(path: Path, dataset: str | None) -> Reading:
         raise UserError(f"{path} is not HDF5, so it has no dataset {dataset}")
     if kind == "tiff":
         return read_tiff(path)
+    if kind == "npy":
+        return Reading(path, "npy", npy_source(path), found={"projections": str(path)}, inputs=[path])
     return read_zarr_scan(path) if kind == "zarr" else read_mrc_scan(path)
 
 
@@ -255,28 +279,36 @@ def _scan(reading: Reading, degrees: np.ndarray[Any, np.dtype[np.float64]]) -> S
         energy=reading.energy,
         sample_detector_distance=reading.sample_detector_distance,
         source_sample_distance=reading.source_sample_distance,
+        values="integrals" if reading.projections.dtype.kind == "c" else "counts",
         found=reading.found,
         warnings=tuple(reading.warnings),
         inputs=tuple(dict.fromkeys(reading.inputs)),
     )
 
 
-def _checked(scan: Scan, normalized: bool | None) -> Scan:
-    """Warn of missing, swapped and suspicious flats and darks; settle whether the scan is normalised."""
+def _checked(scan: Scan, values: Values | None) -> Scan:
+    """Warn of missing, swapped and suspicious flats and darks; settle what the projections hold."""
     notes = list(scan.warnings)
-    if normalized is None and scan.format == "zarr":
-        normalized = stated_normalized(scan.path) or None
-    if normalized is None and scan.flat_source is None:
-        normalized = looks_normalized(scan)
-        if normalized:
+    if values is None and scan.format == "zarr":
+        values = stated_values(scan.path)
+    if values is None and scan.is_complex:
+        values = "integrals"
+        notes.append(f"{scan.path} holds complex numbers: taken as line integrals")
+    if values == "integrals":
+        return _without_references(dataclasses.replace(scan, values=values, warnings=tuple(notes)))
+    if values is None and scan.flat_source is None:
+        if looks_normalized(scan):
+            values = "transmission"
             notes.append(
                 f"{scan.path} has no flats, and its values are those of transmissions: taken as already normalised"
             )
         else:
             notes.append(
-                f"{scan.path} has no flats: give them with flats=... (--flats), or say normalized=True (--normalized)"
+                f"{scan.path} has no flats: give them with flats=... (--flats), or say values='transmission' "
+                "(--normalized) or values='integrals' (--values integrals)"
             )
-    if not normalized and scan.flat_source is not None:
+    values = values or "counts"
+    if values == "counts" and scan.flat_source is not None:
         if scan.dark_source is None:
             notes.append(f"{scan.path} has no darks: 0 is taken as the dark level")
         bright, dim = suspicious_darks(scan), suspicious_flats(scan)
@@ -286,7 +318,16 @@ def _checked(scan: Scan, normalized: bool | None) -> Scan:
             notes.append(_named("flats", dim, scan.flat_source, "as dark as the darks", "skip_flats"))
         if is_black(scan.flat_source):
             raise UserError(f"every flat of {scan.flat_source.location} is 0; give flats with flats=... (--flats)")
-    return dataclasses.replace(scan, normalized=bool(normalized), warnings=tuple(notes))
+    return dataclasses.replace(scan, values=values, warnings=tuple(notes))
+
+
+def _without_references(scan: Scan) -> Scan:
+    """Line integrals without the flats and darks that lie beside them."""
+    there = [name for name, source in (("flats", scan.flat_source), ("darks", scan.dark_source)) if source is not None]
+    if not there:
+        return scan
+    note = f"the {' and '.join(there)} of {scan.path} are left aside: line integrals need none"
+    return dataclasses.replace(scan, flat_source=None, dark_source=None, warnings=(*scan.warnings, note))
 
 
 def _named(what: str, index: list[int], source: Source | None, how: str, option: str) -> str:

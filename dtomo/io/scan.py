@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,16 +13,19 @@ from dtomo.io.sources import ArraySource, Frames, SelectedFrames, Source, frame_
 if TYPE_CHECKING:
     import dask.array as da
 
+Values = Literal["counts", "transmission", "integrals"]
+"""What projections hold: raw counts, transmissions (counts over the open beam), or line integrals."""
+
 _BLOCK = 64 * 2**20
 _REPLACEABLE = (
     *("angles", "center", "pixel_size", "energy", "sample_detector_distance", "source_sample_distance"),
-    *("flats", "darks", "normalized", "found", "warnings"),
+    *("flats", "darks", "values", "normalized", "found", "warnings"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class RawSlab:
-    """Rows of a scan in memory: ``(frame, row, column)``, raw counts, or float32 means if it is binned."""
+    """Rows of a scan in memory: ``(frame, row, column)``, as stored, or float32 (complex64) means if it is binned."""
 
     projections: NDArray[Any]
     flats: NDArray[Any] | None
@@ -31,7 +34,7 @@ class RawSlab:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scan:
-    """Raw projections with their metadata; immutable, small, safe to send to other processes.
+    """Projections with their metadata; immutable, small, safe to send to other processes.
 
     Attributes
     ----------
@@ -47,8 +50,9 @@ class Scan:
         µm after binning, or None.
     energy, sample_detector_distance, source_sample_distance
         keV, mm, mm, or None.
-    normalized
-        The projections are transmissions already: flats and darks are not needed.
+    values
+        What the projections hold: "counts", "transmission" or "integrals". Only counts need flats and darks, only
+        integrals may be complex.
     found
         What -> where it was found.
     warnings
@@ -72,7 +76,7 @@ class Scan:
     energy: float | None = None
     sample_detector_distance: float | None = None
     source_sample_distance: float | None = None
-    normalized: bool = False
+    values: Values = "counts"
     found: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
@@ -85,6 +89,14 @@ class Scan:
         angles = np.array(self.angles, np.float64).reshape(-1)
         angles.flags.writeable = False
         put(self, "angles", angles)
+        if self.values not in get_args(Values):
+            raise UserError(f"projections hold {', '.join(get_args(Values))}; not {self.values!r}")
+        if self.is_complex and self.values != "integrals":
+            raise UserError(
+                f"{self.projection_source.location} holds complex numbers, which are reconstructed as line integrals "
+                f"only (values='integrals', --values integrals), not as {self.values}: the phase of a complex "
+                "transmission must be unwrapped first"
+            )
         if self.window is None:
             put(self, "window", (0, shape[1], 0, shape[2]))
         if len(angles) != shape[0]:
@@ -98,12 +110,24 @@ class Scan:
                 f"angle number {bad} of {self.path} is not a finite number; correct it or leave that projection out"
             )
         for what, source in (("flats", self.flat_source), ("darks", self.dark_source)):
+            if source is not None and source.dtype.kind == "c":
+                raise UserError(f"the {what} {source.location} are complex numbers; they must be real counts")
             if source is not None and source.shape[1:] != shape[1:]:
                 raise UserError(
                     f"the {what} {source.location} have frames of {source.shape[1:]} (rows, columns) "
                     "but the projections "
                     f"{self.projection_source.location} of {shape[1:]}; they must match"
                 )
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the projections are no raw counts any more: flats and darks are not needed."""
+        return self.values != "counts"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the projections are complex line integrals."""
+        return self.projection_source.dtype.kind == "c"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -117,7 +141,7 @@ class Scan:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of the raw counts (what ``read`` gives is float32 if binned)"""
+        """dtype as stored (what ``read`` gives is float32, or complex64, if binned)"""
         return self.projection_source.dtype
 
     @property
@@ -211,8 +235,8 @@ class Scan:
     def replace(self, **changes: Any) -> "Scan":
         """The user's word over the file's.
 
-        Angles in degrees, center, pixel_size in µm, energy in keV, distances in mm, normalized; flats and
-        darks as an array of the whole detector, a `Source`, or None.
+        Angles in degrees, center, pixel_size in µm, energy in keV, distances in mm, values (or normalized: True for
+        transmissions); flats and darks as an array of the whole detector, a `Source`, or None.
         """
         unknown = set(changes) - set(_REPLACEABLE)
         if unknown:
@@ -222,6 +246,8 @@ class Scan:
         for name, value in changes.items():
             if name in ("flats", "darks"):
                 values[name[:-1] + "_source"] = _as_source(value, f"the {name} given")
+            elif name == "normalized":
+                values["values"] = "transmission" if value else "counts"
             else:
                 values[name] = value
             if name != "warnings":
@@ -269,8 +295,8 @@ class FrameView:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Raw dtype, or float32 if binned"""
-        return self.source.dtype if self.binning == 1 else np.dtype(np.float32)
+        """dtype as stored, or if binned float32 or complex64"""
+        return self.source.dtype if self.binning == 1 else np.dtype(_mean_dtype(self.source.dtype))
 
     def read(self, frames: Frames, rows: slice, columns: slice) -> NDArray[Any]:
         """`rows` and `columns` are plain start:stop within the window, in binned pixels."""
@@ -300,13 +326,18 @@ class FrameView:
         return block[0] if np.ndim(frames) == 0 else block
 
 
-def bin_means(frames: NDArray[Any], factor: int) -> NDArray[np.float32]:
-    """Means of `factor` × `factor` blocks of every frame, float32; sizes must be multiples of `factor`."""
+def _mean_dtype(dtype: np.dtype[Any]) -> type[np.float32] | type[np.complex64]:
+    return np.complex64 if dtype.kind == "c" else np.float32
+
+
+def bin_means(frames: NDArray[Any], factor: int) -> NDArray[Any]:
+    """Means of `factor` × `factor` blocks of every frame, float32 or complex64; sizes must be multiples of `factor`."""
     count, rows, columns = frames.shape
-    out = np.empty((count, rows // factor, columns // factor), np.float32)
+    dtype = _mean_dtype(frames.dtype)
+    out = np.empty((count, rows // factor, columns // factor), dtype)
     for number, frame in enumerate(frames):
         blocks = frame.reshape(rows // factor, factor, columns // factor, factor)
-        np.mean(blocks, axis=(1, 3), dtype=np.float32, out=out[number])
+        np.mean(blocks, axis=(1, 3), dtype=dtype, out=out[number])
     return out
 
 

@@ -262,7 +262,7 @@ class ArraySource(FrameStack):
     def __post_init__(self) -> None:
         array = np.asarray(self.array)
         array = array[None] if array.ndim == 2 else array
-        if array.ndim != 3 or array.dtype.kind not in "uif":
+        if array.ndim != 3 or array.dtype.kind not in "uifc":
             raise UserError(
                 f"{self.name}: frames must be numbers of shape (frame, row, column) or (row, column), "
                 f"not {array.dtype} of shape {array.shape}"
@@ -332,8 +332,45 @@ class SelectedFrames:
         return self.base.read(self.index[frame_index(frames, self.shape[0], self.location)], rows, columns)
 
 
-def hdf5_source(file: h5py.File, path: Path, dataset: str) -> HDF5Source:
+@dataclasses.dataclass(frozen=True)
+class NpySource(FrameStack):
+    """The array of a NPY file; 2-D arrays count as one frame."""
+
+    path: Path
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+
+    @property
+    def location(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Any]:
+        """The memory-mapped array."""
+        data = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        yield _OneFrame(data) if data.ndim == 2 else data
+
+
+def npy_source(path: Path) -> NpySource:
+    """Check the array of a NPY file (2-D or 3-D, numbers, not empty) and describe it.
+
+    Raises
+    ------
+    UserError
+        Damaged, truncated, Python objects, or no frames.
+    """
+    with explained(str(path)):
+        data = np.load(path, mmap_mode="r", allow_pickle=False)
+    shape = (1, *data.shape) if data.ndim == 2 else data.shape
+    check_frames(shape, data.dtype, str(path), complex_too=True)
+    return NpySource(path, shape, data.dtype.newbyteorder("="))
+
+
+def hdf5_source(file: h5py.File, path: Path, dataset: str, *, complex_too: bool = False) -> HDF5Source:
     """Check a dataset (2-D or 3-D, numbers, not empty) and describe it.
+
+    Complex numbers (a compound of ``r`` and ``i``) pass with `complex_too`.
 
     Raises
     ------
@@ -345,7 +382,7 @@ def hdf5_source(file: h5py.File, path: Path, dataset: str) -> HDF5Source:
     if not isinstance(data, h5py.Dataset) or data.shape is None:
         raise UserError(f"{where} holds no array of frames")
     shape = (1, *data.shape) if data.ndim == 2 else tuple(data.shape)
-    check_frames(shape, data.dtype, where)
+    check_frames(shape, data.dtype, where, complex_too=complex_too)
     if data.is_virtual:
         _check_virtual(data, path, where)
     return HDF5Source(path, dataset, shape, data.dtype.newbyteorder("="))
@@ -360,14 +397,15 @@ def _check_virtual(data: h5py.Dataset, path: Path, where: str) -> None:
             )
 
 
-def check_frames(shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
-    """UserError unless an array can be frames: three axes, real numbers, nothing empty."""
+def check_frames(shape: Sequence[int], dtype: np.dtype[Any], where: str, *, complex_too: bool = False) -> None:
+    """UserError unless an array can be frames: three axes, numbers (real ones, or `complex_too`), nothing empty."""
     if len(shape) != 3:
         raise UserError(f"{where} has shape {tuple(shape)}; frames need three axes (frame, row, column)")
     if 0 in shape:
         raise UserError(f"{where} is empty: its shape (frame, row, column) is {tuple(shape)}")
-    if dtype.kind not in "uif":
-        raise UserError(f"{where} holds {dtype}, expected whole or floating-point counts")
+    if dtype.kind not in ("uifc" if complex_too else "uif"):
+        more = " or complex line integrals" if complex_too else ""
+        raise UserError(f"{where} holds {dtype}, expected whole or floating-point counts{more}")
 
 
 def numeric_order(name: str) -> list[tuple[int, int, str]]:

@@ -188,7 +188,7 @@ def _open_hdf5(path: Path, dataset: str | None) -> Volume:
             dataset = stacks[0]
         elif dataset not in file:
             raise UserError(f"{path} has no dataset {dataset}; it has {list_stacks(file)}")
-        source: HDF5Source = hdf5_source(file, path, dataset)
+        source: HDF5Source = hdf5_source(file, path, dataset, complex_too=True)
     return Volume(path, "hdf5", source)
 
 

@@ -2,19 +2,20 @@
 
 Layout (version 1): a group with the attribute ``dtomo_scan`` = 1 (not needed for reading) and the arrays
 
-- ``projections`` (angle, row, column), raw counts or transmissions
+- ``projections`` (angle, row, column), raw counts, transmissions or (real or complex) line integrals
 - ``flats``, ``darks`` (frame, row, column) or (row, column), optional
 - ``angles`` (angle,), float64, attribute ``units``: "degrees" or "radians"
 
 and the group attributes ``pixel_size`` (µm), ``energy`` (keV), ``sample_detector_distance``,
-``source_sample_distance`` (mm), ``center`` (column), ``normalized`` (true or false), each optional.
+``source_sample_distance`` (mm), ``center`` (column), ``values`` ("counts", "transmission" or "integrals"; also
+``normalized``, true for transmissions), each optional.
 """
 
 import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import zarr
@@ -27,8 +28,11 @@ from dtomo.io.damage import DAMAGE, too_large
 from dtomo.io.output import check_output, clear, progress_folder, unlocked_at_end, writing
 from dtomo.io.progress import Progress
 from dtomo.io.reading import Reading
+from dtomo.io.scan import Values
 from dtomo.io.sources import ZarrSource, check_frames
 
+CHUNK = (32, 64, 1024)
+"""Angles, rows and columns of a chunk of a scan written here: slabs of 64 rows are read in whole ones."""
 _METADATA = ("pixel_size", "energy", "sample_detector_distance", "source_sample_distance", "center")
 
 
@@ -90,10 +94,22 @@ def _read(path: Path, group: zarr.Group) -> Reading:
     return reading
 
 
-def stated_normalized(path: Path) -> bool:
-    """Whether the store says that its projections are transmissions."""
+def stated_values(path: Path) -> Values | None:
+    """What the store says that its projections hold; None if it does not say.
+
+    Raises
+    ------
+    UserError
+        Something else than "counts", "transmission" or "integrals".
+    """
     with _opened_group(path) as group:
-        return group.attrs.get("normalized") is True
+        stated = group.attrs.get("values")
+        if stated is None:
+            return "transmission" if group.attrs.get("normalized") is True else None
+        for known in get_args(Values):
+            if stated == known:
+                return known
+        raise UserError(f"{path}: the attribute values is {stated!r}, expected {' or '.join(get_args(Values))}")
 
 
 def _text(value: Any) -> str | None:
@@ -118,31 +134,46 @@ def _source(path: Path, group: zarr.Group, name: str) -> ZarrSource:
     if not isinstance(data, zarr.Array):
         raise UserError(f"{path}/{name} is a group, expected an array of frames")
     shape = (1, *data.shape) if data.ndim == 2 else data.shape
-    check_frames(shape, data.dtype, f"{path}/{name}")
+    check_frames(shape, data.dtype, f"{path}/{name}", complex_too=name == "projections")
     return ZarrSource(path, name, shape, data.dtype.newbyteorder("="))
 
 
-def write_zarr_scan(
+@contextlib.contextmanager
+def new_zarr_scan(
     path: Path | str,
     *,
-    frames: Iterable[NDArray[Any]],
     shape: tuple[int, int, int],
     dtype: DTypeLike,
-    flats: ArrayLike | None,
-    darks: ArrayLike | None,
     angles: ArrayLike,
+    flats: ArrayLike | None = None,
+    darks: ArrayLike | None = None,
     pixel_size: float | None = None,
     energy: float | None = None,
     sample_detector_distance: float | None = None,
     extra: dict[str, Any] | None = None,
     overwrite: bool = False,
-) -> Path:
-    """Write a scan in the layout above, frame by frame; memory holds 32 frames at a time.
+) -> Iterator[zarr.Array]:
+    """A new scan in the layout above; gives its array of projections (angle, row, column), to be filled.
 
-    Parameters are those of `write_dxchange`; `extra` becomes further group attributes.
+    Chunks hold 32 angles, 64 rows and 1024 columns: whole ones are to be written. The store is marked unfinished
+    until the end of the ``with``, and stays so after an error.
+
+    Parameters
+    ----------
+    shape, dtype
+        Of the projections.
+    extra
+        Further group attributes (JSON values).
+
+    Others are those of `write_dxchange`.
+
+    Raises
+    ------
+    UserError
+        The output is refused, or shape, dtype and angles make no scan.
     """
     path, dtype = Path(path), np.dtype(dtype)
-    check_frames(shape, dtype, f"{path}/projections")
+    check_frames(shape, dtype, f"{path}/projections", complex_too=True)
     values = np.asarray(angles, np.float64)
     if values.shape != (shape[0],):
         raise UserError(f"{values.size} angles for {shape[0]} projections; give one per projection")
@@ -153,17 +184,11 @@ def write_zarr_scan(
         progress = Progress(progress_folder(path))
         progress.start(path)
         group = zarr.create_group(path)
-        block = min(32, shape[0])
-        chunks = (block, min(64, shape[1]), min(1024, shape[2]))
+        chunks = tuple(min(most, size) for most, size in zip(CHUNK, shape))
         store = group.create_array(
             "projections", shape=shape, dtype=dtype, chunks=chunks, compressors=BloscCodec(cname="lz4")
         )
-        count = 0
-        for batch in _batches(frames, block):
-            store[count : count + len(batch)] = batch
-            count += len(batch)
-        if count != shape[0]:
-            raise UserError(f"{count} frames were given where shape says {shape[0]}")
+        yield store
         for name, data in (("flats", flats), ("darks", darks)):
             if data is not None:
                 array = np.asarray(data)
@@ -178,7 +203,23 @@ def write_zarr_scan(
         stated = {name: value for name, value in metadata.items() if value is not None}
         group.attrs.update({"dtomo": {"complete": True}, **(extra or {}), **stated, "dtomo_scan": 1})
         progress.remove()
-    return path
+
+
+def write_zarr_scan(
+    path: Path | str, *, frames: Iterable[NDArray[Any]], shape: tuple[int, int, int], **options: Any
+) -> Path:
+    """Write a scan in the layout above, frame by frame; memory holds 32 frames at a time.
+
+    `options` are those of `new_zarr_scan`.
+    """
+    with new_zarr_scan(path, shape=shape, **options) as store:
+        count = 0
+        for batch in _batches(frames, store.chunks[0]):
+            store[count : count + len(batch)] = batch
+            count += len(batch)
+        if count != shape[0]:
+            raise UserError(f"{count} frames were given where shape says {shape[0]}")
+    return Path(path)
 
 
 def _batches(frames: Iterable[NDArray[Any]], size: int) -> Iterable[NDArray[Any]]:

@@ -1,7 +1,7 @@
 """Preparation: from counts to attenuation on a known geometry. NumPy arrays in projection order, float32
 out."""
 
-from dtomo.prep.center import CenterEstimate, find_center, rows_for_center
+from dtomo.prep.center import CenterEstimate, find_center, main_part, rows_for_center
 from dtomo.prep.flats import (
     NormalizeReport,
     average_frames,
@@ -28,6 +28,7 @@ __all__ = [
     "find_center",
     "fold_360",
     "is_full_turn",
+    "main_part",
     "millimeters",
     "minus_log",
     "normalize",

@@ -98,7 +98,8 @@ def find_center(
     Parameters
     ----------
     projections
-        (angle, row, column) attenuation, finite; see :func:`rows_for_center` for the rows to take.
+        (angle, row, column) attenuation or other line integrals, finite; of complex ones the :func:`main_part` is
+        taken. See :func:`rows_for_center` for the rows to take.
     angles
         Degrees, one per view; any order, uneven and repeated ones allowed.
     search
@@ -147,9 +148,9 @@ def find_center(
 def _checked(projections: NDArray[Any], angles: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.float64], float]:
     data = np.asarray(projections)
     degrees = np.asarray(angles, np.float64).reshape(-1)
-    if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buif":
+    if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buifc":
         raise UserError(
-            f"the center is found from real data (angle, row, column), not from {data.dtype} of shape {data.shape}"
+            f"the center is found from numbers (angle, row, column), not from {data.dtype} of shape {data.shape}"
         )
     if len(degrees) != len(data) or not np.isfinite(degrees).all():
         raise UserError(f"the center needs one finite angle per view, but has {len(degrees)} for {len(data)} views")
@@ -157,11 +158,37 @@ def _checked(projections: NDArray[Any], angles: ArrayLike) -> tuple[NDArray[np.f
         raise UserError(
             f"{len(data)} views of {data.shape[2]} columns are too few to find the center from; give it as a number"
         )
-    data = data[:, _spread(data.shape[1], _MAX_ROWS)].astype(np.float32)
+    data = data[:, _spread(data.shape[1], _MAX_ROWS)]
+    data = main_part(data) if data.dtype.kind == "c" else data.astype(np.float32)
     if not np.isfinite(data).all():
         raise UserError("the projections hold values that are not finite; normalize them before the center is searched")
     data, ring = _without_rings(data)
     return data, degrees, ring
+
+
+def main_part(projections: NDArray[Any]) -> NDArray[np.float32]:
+    """The real part of line integrals turned by the constant phase that makes it largest, and positive on the whole.
+
+    Still a set of line integrals, which the modulus would not be. It shows the object whichever of real and imaginary
+    part does, and of either sign: phases grow or fall with the thickness by convention. Real line integrals keep or
+    change their sign.
+
+    Parameters
+    ----------
+    projections
+        (angle, row, column), real or complex, finite.
+
+    Returns
+    -------
+    (angle, row, column) float32.
+    """
+    turned: NDArray[Any] = np.array(projections)
+    if np.iscomplexobj(turned):
+        largest = max(float(np.abs(turned.real).max()), float(np.abs(turned.imag).max())) or 1.0
+        squares = (turned / largest) ** 2
+        turned = (turned * np.exp(-0.5j * np.angle(squares.sum(dtype=np.complex128)))).real
+    sign = -1 if float(np.sum(turned, dtype=np.float64)) < 0 else 1
+    return np.asarray(sign * turned, np.float32)
 
 
 def _without_rings(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:

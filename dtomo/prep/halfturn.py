@@ -17,7 +17,7 @@ _TAPS = 6
 
 def fold_360(
     projections: NDArray[Any], angles: NDArray[Any], center: float
-) -> tuple[NDArray[np.float32], NDArray[np.float64], float]:
+) -> tuple[NDArray[Any], NDArray[np.float64], float]:
     """Join every view with the mirrored view half a turn later, on a wide detector with the axis near its
     middle.
 
@@ -31,7 +31,7 @@ def fold_360(
     Parameters
     ----------
     projections
-        (angle, row, column) attenuation, real.
+        (angle, row, column) attenuation or other line integrals, real or complex.
     angles
         Degrees, any order; together a full turn. Both ends (0 and 360) may be there.
     center
@@ -40,8 +40,8 @@ def fold_360(
     Returns
     -------
     projections, angles, center
-        (angle, row, wide column) float32 for the views in the first half turn (a last view at +360 degrees is
-        the first one again, and stays, at its angle), their angles in degrees
+        (angle, row, wide column) float32 or complex64 for the views in the first half turn (a last view at
+        +360 degrees is the first one again, and stays, at its angle), their angles in degrees
         (float64, as given), and the column of the axis in the wide projections. 256 columns with the axis at
         20 become 471 with the axis at 235.
 
@@ -51,10 +51,8 @@ def fold_360(
         Angles that do not fit the views or leave a gap in the full turn, or an axis off the detector.
     """
     data = np.asarray(projections)
-    if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buif":
-        raise UserError(
-            f"a full-turn scan needs real data (angle, row, column), not {data.dtype} of shape {data.shape}"
-        )
+    if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buifc":
+        raise UserError(f"a full-turn scan needs numbers (angle, row, column), not {data.dtype} of shape {data.shape}")
     degrees = np.asarray(angles, np.float64).reshape(-1)
     if len(degrees) != len(data) or not np.isfinite(degrees).all():
         raise UserError(
@@ -67,16 +65,17 @@ def fold_360(
         )
     views, first, second, weight = pair_half_turns(degrees)
     wide, offset, direct_weight = _layout(columns, center)
-    result = np.zeros((len(views), data.shape[1], wide), np.float32)
+    dtype = np.complex64 if data.dtype.kind == "c" else np.float32
+    result = np.zeros((len(views), data.shape[1], wide), dtype)
     stop = offset + columns
     for k, view in enumerate(views):
-        partner = np.array(data[first[k]], np.float32)
+        partner = np.array(data[first[k]], dtype)
         if weight[k] > 0:
-            partner += np.float32(weight[k]) * (data[second[k]].astype(np.float32) - partner)
+            partner += np.float32(weight[k]) * (data[second[k]].astype(dtype) - partner)
         target = result[k]
         _add_mirrored(partner, center, offset, target)
         target *= 1 - direct_weight
-        target[:, offset:stop] += direct_weight[offset:stop] * data[view].astype(np.float32)
+        target[:, offset:stop] += direct_weight[offset:stop] * data[view].astype(dtype)
     return result, degrees[views], center + offset
 
 
@@ -147,7 +146,7 @@ def _layout(columns: int, center: float) -> tuple[int, int, NDArray[np.float32]]
     return wide, offset, (smooth if reach >= 0 else 1 - smooth).astype(np.float32)
 
 
-def _add_mirrored(view: NDArray[np.float32], center: float, offset: int, target: NDArray[np.float32]) -> None:
+def _add_mirrored(view: NDArray[Any], center: float, offset: int, target: NDArray[Any]) -> None:
     """Add the view (row, column), mirrored about the axis, to `target`, whose column `offset` is the view's
     column 0."""
     columns = view.shape[1]

@@ -4,13 +4,15 @@ import dataclasses
 import math
 
 from dtomo import io, prep
-from dtomo.algorithms.fbp import NUFFT_FROM
+from dtomo.algorithms.fbp import sums_spectra
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import Plan
-from dtomo.distributed.slabs import Slab, cut, slab_height
+from dtomo.distributed.slabs import Slabs, slab_height
 from dtomo.geometry import ParallelBeam
-from dtomo.recon.prepare import PHASE_BAND, full_height, phase_bands, phase_options
-from dtomo.recon.scans import rows_searched
+from dtomo.io.checkpoints import GENERATIONS
+from dtomo.recon.checkpoints import state_bytes
+from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method, zinger_threshold
+from dtomo.recon.scans import rows_searched, views_searched, volume_dtype
 from dtomo.settings import ReconSettings
 
 PROGRAMS = 260_000_000
@@ -19,6 +21,8 @@ CLIENT = 250_000_000
 """The same of the client, with its scheduler and dashboard (measured)."""
 
 FLOAT = 4
+MOST_BANDS = 2048
+"""Blocks whose bands of the phase filter are counted; more are estimated from so many of them."""
 PIECE = 64 * 2**20
 """Bytes that MRC and TIFF are written in at a time."""
 POINT, POINT_OF_THREAD = 90, 80
@@ -26,12 +30,14 @@ POINT, POINT_OF_THREAD = 90, 80
 
 # Seconds per unit on one core of a server of 2023 (measured); machines differ by a factor of 2.
 READING = 1 / 1.0e9  # per byte
-PREPARING = 22e-9  # per value
+PREPARING = 22e-9  # per value, stripes and all
+COPYING = 2e-9  # per value that is only looked at and transposed
 FILTERING = 6e-9  # per value
 WRITING = 2.2e-9  # per byte
 BACKPROJECTING = 1 / 25e9  # per voxel and angle
 PROJECTING = 1 / 40e9  # per voxel and angle, either way
 TRANSFORMING = 50e-9  # per frequency of a line
+PER_VOXEL = 20e-9  # of a slice that is summed in Fourier space
 STARTING = 3.0  # cluster, libraries, compiled kernels
 
 
@@ -44,26 +50,39 @@ class Sizes:
     geometry: ParallelBeam
 
     @property
+    def lanes(self) -> int:
+        """Real numbers per value: 2 of complex scans."""
+        return volume_dtype(self.scan).itemsize // FLOAT
+
+    @property
+    def columns_read(self) -> int:
+        """Columns of a row that is read: with phase retrieval all of the detector."""
+        return (self.scan if self.settings.delta_beta is None else full_detector(self.scan)[0]).shape[2]
+
+    @property
     def raw_row(self) -> int:
         """Bytes in the file of a row (before binning, several) of all projections."""
-        angles, _, columns = self.scan.shape
-        return angles * columns * self.scan.dtype.itemsize * self.scan.binning**2
+        return len(self.scan.angles) * self.columns_read * self.scan.dtype.itemsize * self.scan.binning**2
+
+    @property
+    def read_row(self) -> int:
+        """Bytes of a row of transmissions, as wide as it is read."""
+        return len(self.scan.angles) * self.columns_read * FLOAT * self.lanes
 
     @property
     def data_row(self) -> int:
         """Bytes of a row of line integrals, before folding."""
-        angles, _, columns = self.scan.shape
-        return angles * columns * FLOAT
+        return len(self.scan.angles) * self.scan.shape[2] * FLOAT * self.lanes
 
     @property
     def solved_row(self) -> int:
         """Bytes of a row of line integrals, as the algorithm gets them."""
-        return len(self.geometry.angles) * self.geometry.columns * FLOAT
+        return len(self.geometry.angles) * self.geometry.columns * FLOAT * self.lanes
 
     @property
     def slice(self) -> int:
         """Bytes of a slice of the volume."""
-        return self.geometry.width * self.geometry.height * FLOAT
+        return self.geometry.width * self.geometry.height * FLOAT * self.lanes
 
     @property
     def frequencies(self) -> int:
@@ -73,8 +92,7 @@ class Sizes:
     @property
     def by_nufft(self) -> bool:
         """Whether filtered back projection sums spectra."""
-        width = min(self.geometry.width, self.geometry.height)
-        return self.settings.method == "nufft" or (self.settings.method == "auto" and width >= NUFFT_FROM)
+        return sums_spectra(self.geometry, self.settings.method)
 
 
 def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
@@ -82,13 +100,14 @@ def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
     slices_done = {"finished slices": slices * sizes.slice} if block < slices else {}
     finished = slices_done
     rows = _rows_at_once(sizes, block)
-    data = rows * sizes.data_row
+    data = rows * sizes.read_row
+    copied = bool(zinger_threshold(sizes.scan, sizes.settings)) or sizes.settings.delta_beta is not None
     if sizes.settings.delta_beta is not None:
         finished = {**finished, "retrieved": block * sizes.data_row}
     stages = [
         {"counts": 2 * rows * sizes.raw_row, **finished},
         {"counts": rows * sizes.raw_row, "projections": data, **finished},
-        {"projections": 2 * data if sizes.settings.zingers or sizes.settings.delta_beta else data, **finished},
+        {"projections": 2 * data if copied else data, **finished},
         {"projections": block * sizes.data_row, "folded": block * sizes.solved_row, **slices_done},
         {"projections": block * sizes.solved_row, **_solver(sizes, block, threads), **slices_done},
         {"volume": slices * sizes.slice, "writing": _writing(sizes, slices)},
@@ -102,15 +121,19 @@ def _rows_at_once(sizes: Sizes, block: int) -> int:
     if sizes.settings.delta_beta is None:
         return block
     halo = prep.paganin_halo_rows(**phase_options(sizes.scan, sizes.settings))
-    return min(full_height(sizes.scan)[0].shape[1], PHASE_BAND + 2 * halo)
+    return min(full_detector(sizes.scan)[0].shape[1], PHASE_BAND + 2 * halo)
 
 
-def _rows_read(sizes: Sizes, slab: Slab, block: int) -> int:
-    """Rows read for a slab, counted as often as they are read: with phase retrieval all of each band for each block."""
+def _rows_read(sizes: Sizes, slabs: Slabs, block: int) -> int:
+    """Rows read, counted as often as they are read: with phase retrieval all of each band for each block."""
     if sizes.settings.delta_beta is None:
-        return len(slab)
-    bands = [phase_bands(sizes.scan, sizes.settings, part.rows) for part in slab.blocks(block)]
-    return sum(read.stop - read.start for part in bands for _, read in part)
+        return sizes.scan.shape[1]
+    per_slab = math.ceil(slabs.height / block)
+    step = max(1, math.ceil(len(slabs) * per_slab / MOST_BANDS))
+    some = [part for slab in slabs[::step] for part in slab.blocks(block)]
+    bands = [phase_bands(sizes.scan, sizes.settings, part.rows) for part in some]
+    read = sum(band.stop - band.start for part in bands for _, band in part)
+    return round(read * sizes.scan.shape[1] / sum(len(part) for part in some))
 
 
 def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
@@ -128,8 +151,11 @@ def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
 def _writing(sizes: Sizes, slices: int) -> int:
     """Shards on their way to the disk and the coarser levels, or pieces of a file."""
     volume = slices * sizes.slice
-    zarr = io.volumes.volume_format(sizes.settings.output) == "zarr"
-    return volume * 5 // 4 if zarr else min(2 * volume, 2 * PIECE)
+    if io.volumes.volume_format(sizes.settings.output) != "zarr":
+        return min(2 * volume, 2 * PIECE)
+    if sizes.settings.levels == 1:
+        return min(volume, 3 * math.prod(io.ome_zarr.SHARD) * FLOAT * sizes.lanes)
+    return volume * 5 // 4
 
 
 def make_plan(
@@ -146,56 +172,67 @@ def make_plan(
     sizes = Sizes(scan, settings, geometry)
     fixed = height or settings.slab
     wanted = min(fixed or slab_height(scan.shape[1], resources.workers), scan.shape[1])
-    plan = None
-    for block in (wanted, 48, 32, 16, 8, 4, 2, 1):
-        for slab in (wanted,) if fixed else (wanted, block):
-            if block <= wanted:
-                plan = _plan(sizes, resources, slab, block)
-                if plan.fits:
-                    return plan
-    assert plan is not None
-    return plan
+    tried = [
+        (slab, block)
+        for block in (wanted, 48, 32, 16, 8, 4, 2, 1)
+        for slab in ((wanted,) if fixed else (wanted, block))
+        if block <= wanted
+    ]
+    fitting = (one for one in tried if sum(peak(sizes, *one, resources.threads).values()) <= resources.memory)
+    return _plan(sizes, resources, *next(fitting, tried[-1]))
 
 
 def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
-    slabs = tuple(cut(sizes.scan.shape[1], height))
-    largest = max(len(slab) for slab in slabs)
-    rows = sum(_rows_read(sizes, slab, block) for slab in slabs)
+    slabs = Slabs(sizes.scan.shape[1], height)
+    rows = _rows_read(sizes, slabs, block)
     shape = (sizes.scan.shape[1], sizes.geometry.height, sizes.geometry.width)
+    settings = sizes.settings
     return Plan(
         slabs=slabs,
         block=block,
         resources=resources,
-        worker_parts=peak(sizes, largest, block, resources.threads),
+        worker_parts=peak(sizes, height, block, resources.threads),
         client_parts=_client(sizes),
         bytes_read=rows * sizes.raw_row,
-        bytes_written=io.volumes.written_bytes(sizes.settings.output, shape),
-        seconds=_seconds(sizes, resources, len(slabs), largest, rows / sizes.scan.shape[1]),
+        bytes_written=io.volumes.written_bytes(settings.output, shape, volume_dtype(sizes.scan), settings.levels),
+        seconds=_seconds(sizes, resources, len(slabs), height, rows / sizes.scan.shape[1]),
+        scratch=_scratch(sizes, min(resources.workers, len(slabs)), height, block),
     )
+
+
+def _scratch(sizes: Sizes, running: int, height: int, block: int) -> dict[str, int]:
+    """Checkpoints of the slabs that are being solved: those kept, the one being written, and finished blocks."""
+    state = state_bytes(sizes.settings.algorithm, block * sizes.slice, block * sizes.solved_row)
+    if not state or sizes.settings.checkpoint_every == "never":
+        return {}
+    finished = height * sizes.slice if block < height else 0
+    return {"checkpoints": running * ((GENERATIONS + 1) * state + finished)}
 
 
 def _client(sizes: Sizes) -> dict[str, int]:
     """Memory of the client: rows to find the axis from, seven times."""
     searched = sizes.settings.center == "auto"
-    rows = rows_searched(sizes.scan) * sizes.data_row
+    views = len(range(*views_searched(sizes.scan).indices(len(sizes.scan.angles))))
+    rows = rows_searched(sizes.scan) * views * sizes.scan.shape[2] * FLOAT * sizes.lanes
     return {"programs": CLIENT, **({"axis search": 7 * rows} if searched else {})}
 
 
 def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int, readings: float) -> dict[str, float]:
     """Wall time by stage; each row is read and prepared `readings` times on average."""
     rounds = min(math.ceil(slabs / resources.workers) * height, sizes.scan.shape[1])
-    voxels, values = sizes.slice / FLOAT, sizes.solved_row / FLOAT
+    voxels, values = sizes.slice / FLOAT, sizes.solved_row / FLOAT  # real numbers
     angles = len(sizes.geometry.angles)
+    preparing = PREPARING if stripe_method(sizes.scan, sizes.settings) != "none" else COPYING
     if sizes.settings.algorithm != "fbp":
         compute = sizes.settings.iterations * voxels * angles * 2 * PROJECTING
     elif sizes.by_nufft:
-        compute = sizes.frequencies * TRANSFORMING
+        compute = sizes.lanes * sizes.frequencies * TRANSFORMING + voxels * PER_VOXEL
     else:
         compute = voxels * angles * BACKPROJECTING + values * FILTERING
     return {
         "starting": STARTING,
         "reading": rounds * readings * sizes.raw_row * READING,
-        "preparing": rounds * readings * sizes.data_row / FLOAT * PREPARING / resources.threads,
+        "preparing": rounds * readings * sizes.read_row / FLOAT * preparing / resources.threads,
         "computing": rounds * compute / resources.threads,
         "writing": rounds * sizes.slice * WRITING,
     }

@@ -1,6 +1,7 @@
 """A scan as the settings ask for it, and the axis and geometry that belong to it."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,10 @@ from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 
 MOST_ROWS, SEARCH_BYTES = 5, 128 * 2**20
-"""Rows that the axis is found from, and the bytes that they may take."""
+"""Rows that the axis is found from, and the bytes of line integrals (real numbers) that they may take."""
+
+LEAST_VIEWS, MOST_COLUMNS = 64, 2**18
+"""Projections that the axis is found from at least; no detector is wider, and the search would not end."""
 
 MOST_VIEWS = 32
 """Projections looked at for usable values where the axis is given: the whole scan may be slow to read."""
@@ -39,18 +43,20 @@ def open_scan(settings: ReconSettings) -> io.Scan:
         angle_unit=settings.angle_unit,
         flats=files["flats"],
         darks=files["darks"],
-        normalized=settings.normalized,
+        values=settings.values,
         skip_flats=settings.skip_flats,
         skip_darks=settings.skip_darks,
         pixel_size=settings.pixel_size,
         energy=settings.energy,
         sample_detector_distance=settings.distance,
     )
-    if scan.flat_source is None and not scan.normalized:
+    if scan.flat_source is None and scan.values == "counts":
         raise UserError(
             f"{settings.scan} has no flats: give them with --flats, or say --normalized if its values are "
-            "transmissions already"
+            "transmissions already, or --values integrals if they are line integrals"
         )
+    _check_values(scan, settings)
+    io.volumes.check_levels(settings.output, settings.levels)
     if settings.exclude_frames:
         scan = scan.select(_kept(len(scan.angles), settings))
     scan = scan.crop(slice(*(settings.rows or ())) if settings.rows else slice(None), _columns(settings))
@@ -60,6 +66,18 @@ def open_scan(settings: ReconSettings) -> io.Scan:
         note = f"all {len(scan.angles)} projections have one angle, {scan.angles[0]:g}, which says little about slices"
         scan = scan.replace(warnings=(*scan.warnings, note))
     return scan
+
+
+def _check_values(scan: io.Scan, settings: ReconSettings) -> None:
+    """Refuse what line integrals, or complex numbers, cannot be put through."""
+    if scan.values == "integrals":
+        for name, given in (("--delta-beta", settings.delta_beta), ("--zingers", settings.zingers)):
+            if given:
+                raise UserError(f"{name} works on counts and transmissions, but {scan.path} holds line integrals")
+    if scan.is_complex:
+        if settings.nonnegative:
+            raise UserError(f"--nonnegative needs real numbers, but {scan.path} holds complex ones")
+        io.volumes.stored_dtype(settings.output, volume_dtype(scan))
 
 
 def _kept(count: int, settings: ReconSettings) -> np.ndarray:
@@ -150,20 +168,40 @@ def rows_searched(scan: io.Scan) -> int:
     return max(1, min(MOST_ROWS, rows, SEARCH_BYTES // (angles * columns * 4)))
 
 
+def views_searched(scan: io.Scan) -> slice:
+    """Which projections the axis is found from: all, or every so many where a single row of all is large.
+
+    A number that divides theirs is preferred, so that an even turn stays even.
+    """
+    angles, _, columns = scan.shape
+    most = max(LEAST_VIEWS, SEARCH_BYTES // (columns * 4))
+    least = -(-angles // most)
+    return slice(None, None, next((step for step in range(least, 2 * least) if angles % step == 0), least))
+
+
 def estimate_axis(scan: io.Scan, settings: ReconSettings) -> prep.CenterEstimate:
     """What the data say about the axis, from a handful of rows; columns are those of `scan`.
 
     Raises
     ------
     UserError
-        Rows without a single usable value.
+        Rows without a single usable value, or wider than any detector.
     """
+    if scan.shape[2] > MOST_COLUMNS:
+        raise UserError(
+            f"{scan.path} has {scan.shape[2]} columns, too many to find the axis of rotation; give it with --center PX"
+        )
     plain = settings.model_copy(update={"delta_beta": None})
+    scan = scan.select(views_searched(scan))
     chosen = prep.rows_for_center(scan.shape, rows_searched(scan))
     rows = [_single_row(scan, plain, int(row)) for row in chosen]
     if not any(usable for _, usable in rows):
         raise _unusable(scan, chosen)
-    return prep.find_center(np.concatenate([values for values, _ in rows], axis=1), scan.angles)
+    data = np.concatenate([values for values, _ in rows], axis=1)
+    if scan.values == "integrals":
+        data = prep.main_part(data)
+        data /= float(np.abs(data).max()) or 1.0  # of an unknown unit; the search knows attenuation, which is about 1
+    return prep.find_center(data, scan.angles)
 
 
 def check_usable(scan: io.Scan, settings: ReconSettings) -> None:
@@ -243,10 +281,18 @@ def geometry_of(scan: io.Scan, center: float, folded: bool) -> ParallelBeam:
 
 
 def scale_of(scan: io.Scan) -> tuple[float, str]:
-    """Factor from attenuation per pixel to the unit of the output, and that unit."""
-    if scan.pixel_size is None:
-        return 1.0, "1/pixel"
-    return 1e4 / scan.pixel_size, "1/cm"
+    """Factor from values per pixel to the unit of the output, and that unit.
+
+    Attenuation has no unit along a ray, and 1/cm (1/pixel) at a point. What line integrals are of is not known: the
+    volume holds that "per cm" ("per pixel").
+    """
+    kind = "per " if scan.values == "integrals" else "1/"
+    return (1.0, kind + "pixel") if scan.pixel_size is None else (1e4 / scan.pixel_size, kind + "cm")
+
+
+def volume_dtype(scan: io.Scan) -> np.dtype[Any]:
+    """dtype of the slices of a scan: float32, or complex64 of a complex one."""
+    return np.dtype(np.complex64 if scan.is_complex else np.float32)
 
 
 def origin_of(scan: io.Scan, geometry: ParallelBeam) -> tuple[float, float, float]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo import io
+from dtomo import io, prep
 from dtomo.errors import UserError
 from dtomo.recon.prepare import line_integrals
 from dtomo.recon.scans import Axis, geometry_of, is_folded
@@ -16,7 +16,7 @@ from dtomo.settings import ReconSettings
 def trial_slices(
     scan: io.Scan, settings: ReconSettings, centers: Sequence[float], row: int | None = None
 ) -> list[tuple[float, NDArray[np.float32]]]:
-    """(center, slice (y, x)) for each center that lies on the detector.
+    """(center, slice (y, x)) for each center that lies on the detector; of complex scans the main part.
 
     Parameters
     ----------
@@ -40,13 +40,14 @@ def trial_slices(
     inside = [axis for axis in axes if 0 <= axis.column <= columns - 1]
     if not inside:
         raise UserError(f"none of the columns {centers[0]:g} to {centers[-1]:g} is on the detector")
-    data, _ = line_integrals(scan, settings, slice(row, row + 1))
+    plain, _ = line_integrals(scan, settings, slice(row, row + 1))
+    data = prep.main_part(plain) if scan.is_complex else plain
     trials = []
     for axis in inside:
         folded = is_folded(scan, axis.column, settings)
         geometry = geometry_of(scan, axis.column, folded)
         if folded:
-            integrals, _ = line_integrals(scan, settings, slice(row, row + 1), axis.column)
+            integrals, _, _ = prep.fold_360(data, scan.angles, axis.column)
         else:
             integrals = data
         volume, _ = solve(integrals, geometry, settings)

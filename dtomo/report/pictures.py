@@ -145,7 +145,9 @@ def trial_slices(
 
 def _unit(attributes: dict[str, Any]) -> str:
     noted = attributes.get("unit")
-    return f"attenuation [{noted}]" if isinstance(noted, str) and noted else "attenuation"
+    if not isinstance(noted, str) or not noted:
+        return "attenuation"
+    return noted if noted.startswith("per ") else f"attenuation [{noted}]"
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,18 @@
 """Scans and objects that are known exactly: for the demo, for tests, for trying settings beforehand."""
 
+from dtomo.simulate.complex_scans import ComplexPhantom, simulate_complex_scan
 from dtomo.simulate.phantoms import PHANTOMS, Phantom, head, sample
 from dtomo.simulate.scans import ScanTruth, read_truth, simulate_scan, truth_slice
 
-__all__ = ["PHANTOMS", "Phantom", "ScanTruth", "head", "read_truth", "sample", "simulate_scan", "truth_slice"]
+__all__ = [
+    "PHANTOMS",
+    "ComplexPhantom",
+    "Phantom",
+    "ScanTruth",
+    "head",
+    "read_truth",
+    "sample",
+    "simulate_complex_scan",
+    "simulate_scan",
+    "truth_slice",
+]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
 from dtomo.io import write_dxchange
+from dtomo.io.zarr_store import is_zarr
 from dtomo.simulate.detector import (
     DARK,
     FLAT,
@@ -28,6 +29,9 @@ from dtomo.simulate.detector import (
 )
 from dtomo.simulate.phantoms import PHANTOMS, Phantom
 from dtomo.threads import available_cores
+
+if TYPE_CHECKING:
+    from dtomo.simulate.complex_scans import ComplexPhantom
 
 GROUP = "simulation"
 """HDF5 group that holds the truth."""
@@ -48,7 +52,7 @@ class ScanTruth:
     path
         The scan.
     phantom
-        With values in attenuation per pixel.
+        With values in attenuation per pixel; real and imaginary part of a complex scan.
     size, slices
         The volume is (slices, size, size) voxels of the size of a detector pixel.
     columns, center
@@ -60,7 +64,7 @@ class ScanTruth:
     """
 
     path: Path
-    phantom: Phantom
+    phantom: "Phantom | ComplexPhantom"
     size: int
     slices: int
     columns: int
@@ -68,15 +72,15 @@ class ScanTruth:
     angles: NDArray[np.float64]
     pixel_size: float | None
 
-    def volume(self, rows: slice | Sequence[int] | None = None, width: int | None = None) -> NDArray[np.float32]:
-        """The true volume (z, y, x) float32 in attenuation per pixel, or some of its slices.
+    def volume(self, rows: slice | Sequence[int] | None = None, width: int | None = None) -> NDArray[Any]:
+        """The true volume (z, y, x) float32 (complex64) in attenuation per pixel, or some of its slices.
 
         `width` other than `size` adds or cuts a margin about the axis: a reconstruction is often as wide as
         the detector.
         """
         return self.phantom.volume(self.size, self.slices, rows, width)
 
-    def projection(self, number: int) -> NDArray[np.float32]:
+    def projection(self, number: int) -> NDArray[Any]:
         """Exact line integrals (row, column) of one frame, without noise."""
         return self.phantom.projections(self.angles[number], self.size, self.columns, self.center, self.slices)[0]
 
@@ -162,12 +166,13 @@ def simulate_scan(
     dtype = np.dtype(dtype)
     if Path(path).exists() and not overwrite:
         raise UserError(f"{path} exists; choose another name or ask to overwrite it")
-    _check_sizes(size, rows, columns, flats, darks, center, pixel_size, energy, seed)
+    refuse_sizes(size, rows, columns, center=center, pixel_size=pixel_size, energy=energy)
+    if flats < 0 or darks < 0 or seed < 0:
+        raise UserError(f"flats, darks and seed cannot be negative; got {flats}, {darks} and {seed}")
     _check_counts(photons, dead_pixels, zingers, dark_level, dtype)
     _check_memory(rows, columns, flats + darks, dtype)
-    degrees = _angles(angles, size, full_turn)
-    if center is None:
-        center = round((columns - 1) / 2 + 0.0284 * size, 2)
+    degrees = chosen_angles(angles, size, full_turn)
+    center = default_center(size, columns) if center is None else center
     truth = ScanTruth(Path(path), _attenuation(phantom, size), size, rows, columns, float(center), degrees, pixel_size)
     shape = (rows, columns)
     setup = _Setup(
@@ -181,7 +186,7 @@ def simulate_scan(
     )
     write_dxchange(
         path,
-        frames=_ahead(setup.projection, len(degrees)),
+        frames=computed_ahead(setup.projection, len(degrees)),
         shape=(len(degrees), rows, columns),
         dtype=dtype,
         flats=np.stack([setup.flat(n, flats) for n in range(flats)]) if flats else None,
@@ -236,7 +241,7 @@ class _Setup:
         return self._expose(light, rng)
 
 
-def _ahead(make: Callable[[int], NDArray[np.generic]], count: int) -> Iterator[NDArray[np.generic]]:
+def computed_ahead(make: Callable[[int], NDArray[np.generic]], count: int) -> Iterator[NDArray[np.generic]]:
     """make(0), make(1), … in order, computed by threads a few frames ahead of who takes them."""
     threads = min(MOST_THREADS, available_cores())
     with ThreadPoolExecutor(threads) as pool:
@@ -247,24 +252,26 @@ def _ahead(make: Callable[[int], NDArray[np.generic]], count: int) -> Iterator[N
                 waiting.append(pool.submit(make, n))
 
 
-def _check_sizes(
+def default_center(size: int, columns: int) -> float:
+    """Column of the axis: some pixels right of the middle, at no whole number."""
+    return round((columns - 1) / 2 + 0.0284 * size, 2)
+
+
+def refuse_sizes(
     size: int,
     rows: int,
     columns: int,
-    flats: int,
-    darks: int,
-    center: float | None,
-    pixel_size: float | None,
-    energy: float | None,
-    seed: int,
+    *,
+    center: float | None = None,
+    pixel_size: float | None = None,
+    energy: float | None = None,
 ) -> None:
+    """UserError for what makes no scan."""
     if size < 16 or rows < 1 or columns < 16:
         raise UserError(
             f"a simulated scan needs a size and columns of 16 or more and a row; "
             f"got size {size}, columns {columns} and rows {rows}"
         )
-    if flats < 0 or darks < 0 or seed < 0:
-        raise UserError(f"flats, darks and seed cannot be negative; got {flats}, {darks} and {seed}")
     if center is not None and not np.isfinite(center):
         raise UserError(f"the center must be a column of the detector; got {center}")
     for name, value in (("pixel size", pixel_size), ("energy", energy)):
@@ -297,7 +304,7 @@ def _check_counts(photons: float, dead_pixels: float, zingers: float, dark_level
         raise UserError(f"a dark level of {dark_level} leaves no room for light in {dtype.name}")
 
 
-def _angles(angles: int | ArrayLike | None, size: int, full_turn: bool) -> NDArray[np.float64]:
+def chosen_angles(angles: int | ArrayLike | None, size: int, full_turn: bool) -> NDArray[np.float64]:
     """Degrees."""
     turns = 2 if full_turn else 1
     if angles is None:
@@ -325,6 +332,7 @@ def _attenuation(phantom: str | Phantom, size: int) -> Phantom:
 
 def _stored(truth: ScanTruth) -> dict[str, Any]:
     """The truth as datasets of the scan's file."""
+    assert isinstance(truth.phantom, Phantom)
     stored: dict[str, Any] = {
         # value (attenuation per pixel), half axes a b c, middle x y z, turn in degrees: see Phantom
         "ellipsoids": truth.phantom.table,
@@ -345,6 +353,10 @@ def read_truth(path: str | os.PathLike[str]) -> ScanTruth:
         The file is missing, is no HDF5, or was not written by `simulate_scan`.
     """
     path = Path(path)
+    if is_zarr(path):
+        from dtomo.simulate.complex_scans import read_complex_truth
+
+        return read_complex_truth(path)
     if not path.is_file():
         raise UserError(f"{path} does not exist")
     if not h5py.is_hdf5(path):
@@ -366,8 +378,8 @@ def read_truth(path: str | os.PathLike[str]) -> ScanTruth:
         )
 
 
-def truth_slice(path: str | os.PathLike[str], row: int, width: int | None = None) -> NDArray[np.float32]:
-    """The true slice (y, x) float32 behind a detector row of a simulated scan, in attenuation per pixel.
+def truth_slice(path: str | os.PathLike[str], row: int, width: int | None = None) -> NDArray[Any]:
+    """The true slice (y, x) float32 (complex64) behind a detector row of a simulated scan, in attenuation per pixel.
 
     `width` sets the size of the picture, about the axis; default the `size` the scan was simulated with.
     """
