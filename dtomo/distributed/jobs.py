@@ -32,7 +32,11 @@ GONE = 20.0
 """Seconds without a worker after which a job is over, where the batch system cannot be asked."""
 BARREN = 3
 """Jobs in a row that may end without any worker before no more are submitted."""
-SETTLE = 10.0
+PAUSE = 15.0
+"""Seconds until the next try, times the tries that have failed."""
+ANSWER = 30.0
+"""Seconds that the batch system may take to answer."""
+SETTLE = 6.0
 """Seconds within which the batch system knows that a job has ended."""
 
 NOT_ITS_FAULT = frozenset(
@@ -58,7 +62,7 @@ def slurm_states(identifiers: Iterable[str]) -> dict[str, JobState] | None:
     """States of jobs as ``squeue`` knows them; those that it has forgotten are `FORGOTTEN`."""
     command = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if done.returncode:
@@ -109,6 +113,8 @@ class Jobs:
         self._known: dict[str, JobState] = {}
         self._asked = 0.0
         self._barren: list[str] = []
+        self._not_before = 0.0
+        self._had_workers = False
         self._workers = 0
         self._said, self._waiting_since = "", time.monotonic()
         self._problem: str | None = None
@@ -216,7 +222,7 @@ class Jobs:
             record = self._seen.setdefault(job.job_id or name, _Seen(now))
             mine = [address for address, worker in present.items() if _belongs(worker, name, job)]
             if mine:
-                record.last, self._barren = now, []
+                record.last, self._barren, self._had_workers = now, [], True
                 self._job_of_worker.update(dict.fromkeys(mine, job.job_id))
             else:
                 idle[name] = job
@@ -227,7 +233,7 @@ class Jobs:
             self._workers = len(present)
             self._change.notify_all()
         if over or missing > 0:
-            self._replace(over)
+            self._replace(over, now)
         self._report(present, known, now)
 
     def _ask(self, now: float, identifiers: list[str]) -> dict[str, JobState] | None:
@@ -253,22 +259,25 @@ class Jobs:
             return state is not None and state.state in ENDED and (state.state != FORGOTTEN or now - record.since > 10)
         return record.last is not None and now - record.last > GONE
 
-    def _replace(self, over: dict[str, Any]) -> None:
+    def _replace(self, over: dict[str, Any], now: float) -> None:
         """Submit new jobs for those that are over, unless they end without workers again and again."""
+        if now < self._not_before or self._problem is not None:
+            return
         for name, job in over.items():
             record = self._seen.pop(job.job_id or name)
             if record.last is None:
                 self._barren.append(self._reason(job))
-        if len(self._barren) >= min(BARREN, self._count):
+        # one that never began may be wrong altogether; later the batch system may have a bad moment
+        if len(self._barren) >= (BARREN if self._had_workers else min(BARREN, self._count)):
             with self._change:
-                if self._problem is None:
-                    self._problem = self._barren[-1]
-                    if self._workers:
-                        self._say(f"note: no more jobs are submitted: {self._problem}")
+                self._problem = self._barren[-1]
+                if self._workers:
+                    self._say(f"note: no more jobs are submitted: {self._problem}")
                 self._change.notify_all()
             return
+        self._not_before = now + PAUSE * len(self._barren)
         if over:
-            names = ", ".join(job.job_id for job in over.values() if job.job_id)
+            names = ", ".join(job.job_id or "not taken" for job in over.values())
             self._say(f"{'jobs' if len(over) > 1 else 'job'} {names} ended; new ones are submitted in their place")
 
         async def again() -> None:
