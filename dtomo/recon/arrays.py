@@ -79,6 +79,11 @@ def _reconstruct(
         raise UserError("the projections have no rows")
     if isinstance(projections, np.ndarray):
         return solve(single_precision(projections), geometry, **options)
+    if options.get("checkpoints") is not None:
+        raise UserError(
+            "checkpoints are of one problem, but each block of a Dask array is one of its own; "
+            "dtomo.recon.run keeps checkpoints slab by slab"
+        )
     return _lazily(solve, projections, geometry, options)
 
 
