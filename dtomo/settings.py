@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -20,12 +21,15 @@ from dtomo.errors import UserError, shown
 
 ITERATIONS = 20
 ZINGERS = 0.2
-"""Transmission by which a single value must stick out of its neighbours to be replaced; 0: never."""
+"""Transmission by which a single value must stick out of its neighbours to be replaced, by default; 0: never."""
 
 CHECKPOINT_EVERY = "10"
 """Minutes between two checkpoints of a slab that is being solved."""
 
 MOST_FRAMES = 10_000_000
+
+DEVICES = ("devices", "workers_per_device", "device_memory")
+"""Settings that say which worker owns which CUDA device."""
 
 BATCH = ("queue", "account", "walltime", "interface", "workers_per_job", "slurm_extra")
 """Settings that only batch systems know."""
@@ -129,6 +133,13 @@ def _absolute(path: Any) -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
+def _listed(value: Any) -> Any:
+    """A list of devices as text; YAML gives a number or a list."""
+    entries = value if isinstance(value, list | tuple) else [value]
+    plain = all(isinstance(entry, str | int) and not isinstance(entry, bool) for entry in entries)
+    return ",".join(map(str, entries)) if plain else value
+
+
 def _lines(value: Any) -> Any:
     """One line, or several."""
     return (value,) if isinstance(value, str) else value
@@ -149,7 +160,10 @@ class ReconSettings(BaseModel):
     """Everything that decides what `dtomo.recon.run` does.
 
     Lengths: `pixel_size` in µm, `distance` (sample to detector) in mm, `energy` in keV. `rows`, `columns` and
-    `center` are in pixels of the detector as the file has it, before cropping and binning.
+    `center` are in pixels of the detector as the file has it, before cropping and binning. `values` says what the
+    projections hold; None: what the scan says, or counts. ``normalized`` (true or false) may be given in its stead, for
+    "transmission" and "counts". `zingers` and `stripes` that are None depend on the scan: see
+    `dtomo.recon.prepare`. `levels` of OME-Zarr; None: until no side exceeds 256.
 
     Raises
     ------
@@ -176,7 +190,7 @@ class ReconSettings(BaseModel):
     angle_unit: Literal["degrees", "radians"] | None = None
     flats: FilePart | None = None
     darks: FilePart | None = None
-    normalized: bool | None = None
+    values: Literal["counts", "transmission", "integrals"] | None = None
     exclude_frames: Frames = ()
     skip_flats: Frames = ()
     skip_darks: Frames = ()
@@ -184,13 +198,17 @@ class ReconSettings(BaseModel):
     energy: Positive | None = None
     distance: Positive | None = None
     delta_beta: Positive | None = None
-    zingers: Annotated[float, BeforeValidator(_finite), Field(ge=0)] = ZINGERS
-    stripes: Literal["combined", "none"] = "combined"
+    zingers: Annotated[float, BeforeValidator(_finite), Field(ge=0)] | None = None
+    stripes: Literal["combined", "none"] | None = None
     fold: Literal["auto", "yes", "no"] = "auto"
+    levels: Annotated[int, Field(ge=1)] | None = None
     cluster: str = "local"
     workers: Annotated[int, Field(ge=1)] | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
     memory: str | None = None
+    devices: Annotated[str | None, BeforeValidator(_listed)] = None
+    workers_per_device: Annotated[int, Field(ge=1)] | None = None
+    device_memory: str | None = None
     queue: str | None = None
     account: str | None = None
     walltime: str | None = None
@@ -198,6 +216,8 @@ class ReconSettings(BaseModel):
     workers_per_job: Annotated[int, Field(ge=1)] | None = None
     slurm_extra: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
     slab: Annotated[int, Field(ge=1)] | None = None
+    stage: Literal["auto", "yes", "no"] = "auto"
+    scratch: AbsolutePath | None = None
     checkpoint_every: Annotated[str, BeforeValidator(_checkpoint_text)] = CHECKPOINT_EVERY
 
     @model_validator(mode="after")
@@ -206,9 +226,19 @@ class ReconSettings(BaseModel):
             raise ValueError("--nonnegative works with fbp and sirt; conjugate gradients know no bounds")
         return self
 
+    @model_validator(mode="after")
+    def _integrals_need_no_preparation(self) -> Self:
+        if self.values == "integrals":
+            for name, given in (("flats", self.flats), ("darks", self.darks), ("delta-beta", self.delta_beta)):
+                if given is not None:
+                    raise ValueError(f"--{name} works on counts and transmissions, not on --values integrals")
+            if self.zingers:
+                raise ValueError("--zingers works on counts and transmissions, not on --values integrals")
+        return self
+
     def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**values)
+            super().__init__(**_with_values(values))
         except ValidationError as error:
             raise UserError(_sentence(error)) from error
 
@@ -218,7 +248,8 @@ class ReconSettings(BaseModel):
 
         The file is a ``run.yaml`` that a run wrote (its part ``settings`` is taken) or just names and values.
         """
-        return cls(**{**read_settings(path), **{k: v for k, v in changes.items() if v is not None}})
+        given = {name: value for name, value in changes.items() if value is not None}
+        return cls(**{**_with_values(read_settings(path)), **_with_values(given)})
 
     def plain(self) -> dict[str, Any]:
         """As numbers, texts and lists, for YAML, JSON and attributes; paths are made absolute."""
@@ -226,13 +257,48 @@ class ReconSettings(BaseModel):
 
     def that_decide_the_result(self) -> dict[str, Any]:
         """`plain` without what leaves the bits alone: where and on how much it runs."""
-        where = ("output", "cluster", "workers", "threads", "memory", "slab", "checkpoint_every")
+        where = (
+            "output",
+            "cluster",
+            "workers",
+            "threads",
+            "memory",
+            *DEVICES,
+            "slab",
+            "checkpoint_every",
+            "stage",
+            "scratch",
+        )
         return {name: value for name, value in self.plain().items() if name not in (*where, *BATCH)}
 
     def batch_options(self) -> dict[str, Any]:
         """What is asked of a batch system, by the names of `dtomo.distributed.batch.BatchRequest`."""
         given = {name.removeprefix("slurm_"): getattr(self, name) for name in BATCH}
         return {name: value for name, value in given.items() if value not in (None, ())}
+
+
+def _with_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings with ``normalized`` (transmissions) put as ``values``.
+
+    Raises
+    ------
+    UserError
+        Neither true nor false, or a contradiction.
+    """
+    if "normalized" not in given:
+        return given
+    rest = {name: value for name, value in given.items() if name != "normalized"}
+    try:
+        normalized: bool | None = TypeAdapter(bool | None).validate_python(given["normalized"])
+    except ValidationError as error:
+        raise UserError(f"--normalized: must be true or false; got {shown(repr(given['normalized']))}") from error
+    if normalized is None:
+        return rest
+    values = "transmission" if normalized else "counts"
+    if rest.get("values") not in (None, values):
+        flag = "--normalized" if normalized else "--raw"
+        raise UserError(f"--values {shown(str(rest['values']))} and {flag} contradict each other; give one of them")
+    return {**rest, "values": values}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

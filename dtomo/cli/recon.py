@@ -63,6 +63,7 @@ def recon(
     angle_unit: options.AngleUnit = None,
     flats: options.Flats = None,
     darks: options.Darks = None,
+    values: options.Values = None,
     normalized: options.Normalized = None,
     skip_flats: options.SkipFlats = None,
     skip_darks: options.SkipDarks = None,
@@ -74,14 +75,23 @@ def recon(
     workers: options.Workers = None,
     threads: options.Threads = None,
     memory: options.Memory = None,
+    devices: options.Devices = None,
+    workers_per_device: options.WorkersPerDevice = None,
+    device_memory: options.DeviceMemory = None,
     queue: options.Queue = None,
     account: options.Account = None,
     walltime: options.Walltime = None,
     interface: options.Interface = None,
     workers_per_job: options.WorkersPerJob = None,
     slurm_extra: options.SlurmExtra = None,
+    levels: Annotated[
+        int | None,
+        typer.Option(help="Levels of OME-Zarr; default: to 256 voxels, 1: no pyramid.", rich_help_panel=_RESULT),
+    ] = None,
     slab: Annotated[int | None, typer.Option(help="Slices per task.", rich_help_panel="Where it runs")] = None,
     checkpoint_every: options.CheckpointEvery = None,
+    stage: options.Stage = None,
+    scratch: options.Scratch = None,
     config: Annotated[
         Path | None,
         typer.Option(help="Settings from a run.yaml; options given here win.", rich_help_panel="Where it runs"),
@@ -94,12 +104,16 @@ def recon(
         bool,
         typer.Option("--resume", help="Finish output that was interrupted.", rich_help_panel="Where it runs"),
     ] = False,
+    performance_report: Annotated[
+        Path | None,
+        typer.Option(help="Write Dask's report of the run to this HTML file.", rich_help_panel="Where it runs"),
+    ] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Reconstruct SCAN into OUT, slab by slab from disk to disk."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "performance_report"):
         del given[name]
     if not plan:
         from dtomo.distributed.forkserver import start_forkserver
@@ -112,4 +126,11 @@ def recon(
     if config is None and not {"scan", "output"} <= given.keys():
         raise UserError("dtomo recon takes SCAN and OUT, or --config with both; see dtomo recon --help")
     settings = ReconSettings.read(config, **given) if config else ReconSettings(**given)
-    run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)
+    run(
+        settings,
+        plan_only=plan,
+        resume=resume,
+        overwrite=overwrite,
+        quiet=quiet,
+        performance_report=performance_report,
+    )

@@ -146,8 +146,6 @@ def run(
     shape = " × ".join(map(str, writer.shape))
     if repaired := repairs(summaries):
         say(repaired)
-    for note in summary["notes"]:
-        say(f"note: {note}")
     say(f"{settings.output}: {shape} (z, y, x), {unit}, in {duration(summary['seconds'])}")
     say(f"settings in {record.run_file(settings.output)}, summary in {written}")
     return Run(settings.output, plan, axis, summary)
@@ -298,7 +296,6 @@ def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], second
         "dead_pixels": sum(slab.dead_pixels for slab in slabs),
         "repaired_values": sum(slab.repaired_values for slab in slabs),
         "warnings": sorted({warning for slab in slabs for warning in slab.warnings}),
-        "notes": sorted({note for slab in slabs for note in slab.notes}),
         "slabs_done_before": len(plan.slabs) - len(slabs),
         "slabs": [dataclasses.asdict(slab) for slab in sorted(slabs, key=lambda slab: slab.start)],
     }

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,9 @@ from dtomo.geometry import ParallelBeam
 from dtomo.kernels.layout import projections_inside_out
 from dtomo.memory import keep_memory
 from dtomo.prep.flats import NormalizeReport
-from dtomo.recon.checkpoints import Finished, SlabCheckpoints
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
-
-if TYPE_CHECKING:
-    from dtomo.algorithms import Checkpointer
 
 MUCH = 0.01
 """Part of the pixels or values above which repairs are worth a warning."""
@@ -54,11 +49,7 @@ class SlabSummary:
     worker
         Number of the process.
     warnings
-        Sentences about what was read.
-    notes
-        Sentences about the run: checkpoints that were damaged or could not be written.
-    resumed
-        Iterations that were not made again, thanks to a checkpoint; of a slab in blocks, of all blocks together.
+        Sentences.
     """
 
     start: int
@@ -72,8 +63,6 @@ class SlabSummary:
     peak_memory: int
     worker: int
     warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    resumed: int = 0
 
 
 def repairs(slabs: Sequence[SlabSummary]) -> str:
@@ -171,23 +160,23 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
         report = NormalizeReport()
         residuals: list[float] = []
         volume: NDArray[np.float32] | None = None
-        kept = SlabCheckpoints(job, slab)
         for block in slab.blocks(job.block):
-            part, residual, found = _reconstruct_block(job, block, kept, watch)
+            data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap)
             report += found
+            data = np.swapaxes(projections_inside_out(data), 1, 2)
+            part, residual = solve(data, job.geometry, job.settings)
+            del data
             residuals += residual
+            part *= np.float32(job.scale)
             if len(block) == len(slab):
                 volume = part
             else:
                 volume = _empty_like_part(part, len(slab)) if volume is None else volume
-                place = volume[block.start - slab.start : block.stop - slab.start]
-                place[...] = part
-                kept.finish(block, Finished(place, residual, found))
+                volume[block.start - slab.start : block.stop - slab.start] = part
             del part
             watch.lap("computing")
         assert volume is not None
         io.open_writer(job.output).write_slab(slab.start, volume)
-        kept.remove()
         watch.lap("writing")
     return SlabSummary(
         start=slab.start,
@@ -201,28 +190,11 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
         peak_memory=peak_memory(),
         worker=os.getpid(),
         warnings=report.warnings,
-        notes=tuple(kept.notes),
-        resumed=kept.resumed,
     )
 
 
-def _reconstruct_block(job: Job, block: Slab, kept: SlabCheckpoints, watch: Stopwatch) -> Finished:
-    """A block of a slab, from raw counts to the unit of the output; or what was kept of it before a worker died."""
-    done = kept.finished(block)
-    if done is not None:
-        return done
-    data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap)
-    data = np.swapaxes(projections_inside_out(data), 1, 2)
-    part, residuals = solve(data, job.geometry, job.settings, kept.block(block))
-    part *= np.float32(job.scale)
-    return Finished(part, residuals, found)
-
-
 def solve(
-    data: NDArray[np.float32],
-    geometry: ParallelBeam,
-    settings: ReconSettings,
-    checkpoints: "Checkpointer | None" = None,
+    data: NDArray[np.float32], geometry: ParallelBeam, settings: ReconSettings
 ) -> tuple[NDArray[np.float32], list[float]]:
     """Slices (z, y, x) from line integrals (angle, row, column), and the residual left of each slice."""
     from dtomo import algorithms
@@ -238,9 +210,9 @@ def solve(
     operator = ParallelProjector(geometry, data.shape[1], np.float32)
     if settings.algorithm == "sirt":
         lower = 0.0 if settings.nonnegative else None
-        result = algorithms.sirt(operator, data, iterations=settings.iterations, lower=lower, checkpoints=checkpoints)
+        result = algorithms.sirt(operator, data, iterations=settings.iterations, lower=lower)
     else:
-        result = algorithms.cgls(operator, data, iterations=settings.iterations, checkpoints=checkpoints)
+        result = algorithms.cgls(operator, data, iterations=settings.iterations)
     first, last = result.residuals[0], result.residuals[-1]
     return result.solution, [float(ratio) for ratio in last[first > 0] / first[first > 0]]
 
