@@ -172,8 +172,6 @@ def test_no_axis_in_a_scan_without_an_object(here, scan, tmp_path, which):
         (["--workers", "0"], "--workers"),
         (["--workers", "5000"], "or fewer"),
         (["--slab", "0"], "--slab"),
-        (["--cluster", "slurm"], "not available in this version"),
-        (["--cluster", "cuda"], "not available in this version"),
         (["--cluster", "none.yaml"], "none.yaml"),
         (["--config", "none.yaml"], "none.yaml"),
         (["--pixel-size", "-2"], "--pixel-size"),

@@ -65,3 +65,10 @@ def test_refusal_names_fewer_workers_where_they_share_the_memory() -> None:
 )
 def test_sizes(count: float, text: str) -> None:
     assert size(count) == text
+
+
+def test_devices_are_in_the_plan() -> None:
+    for devices, line in ((("3", "1"), "devices: worker 0 on 3, worker 1 on 1"), ((), "devices: none listed")):
+        lines = dataclasses.replace(_plan(10**9), resources=Resources(2, 1, 10**9, devices=devices)).lines()
+        assert [found for found in lines if found.startswith(line)]
+    assert not [found for found in _plan(10**9).lines() if found.startswith("devices")]
