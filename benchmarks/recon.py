@@ -44,7 +44,7 @@ def run_dtomo(*arguments: object) -> tuple[float, dict[int, int], str]:
 
 
 def _watch(identifier: int, peaks: dict[int, int]) -> None:
-    """Keep the highest resident memory of every child, sampled 20 times a second, until the parent ends."""
+    """Keep the highest resident memory of every child, sampled 10 times a second, until the parent ends."""
     try:
         parent = psutil.Process(identifier)
         while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
@@ -53,7 +53,7 @@ def _watch(identifier: int, peaks: dict[int, int]) -> None:
                     peaks[child.pid] = max(peaks.get(child.pid, 0), child.memory_info().rss)
                 except psutil.NoSuchProcess:
                     continue
-            time.sleep(0.05)
+            time.sleep(0.1)
     except psutil.NoSuchProcess:
         return
 
@@ -71,6 +71,7 @@ def bare_parts(scan_path: Path, output: Path, slab: int) -> dict[str, float]:
     import dtomo
     from dtomo.algorithms import fbp
     from dtomo.io import create_volume
+    from dtomo.memory import keep_memory
     from dtomo.recon.prepare import line_integrals
     from dtomo.settings import ReconSettings
     from dtomo.simulate import read_truth
@@ -96,15 +97,19 @@ def bare_parts(scan_path: Path, output: Path, slab: int) -> dict[str, float]:
         for first in range(0, stop, slab):
             rows = slice(first, min(first + slab, stop))
             values, _ = line_integrals(scan, settings, rows, lap=lap)
-            volume = fbp(values, geometry)
+            volume = fbp(values, geometry, overwrite=True)
+            del values
             lap("computing")
             writer.write_slab(first, volume)
+            del volume
             lap("writing")
         writer.finish()
         lap("writing")
 
+    keep_memory()  # as workers do
     run(min(slab, scan.shape[1]))  # compiles, or loads what was compiled
     run(scan.shape[1])
+    keep_memory(False)
     return seconds
 
 
