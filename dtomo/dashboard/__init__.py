@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from dtomo.dashboard.feed import Feed, SlabFeed, show_run, watch_slab
+from dtomo.dashboard.feed import Feed, SlabFeed, Solving, show_run, watch_slab
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Feed", "SlabFeed", "link", "show_run", "watch_slab"]
+__all__ = ["Feed", "SlabFeed", "Solving", "link", "show_run", "watch_slab"]
 
 
 def link(client: "Client") -> str:

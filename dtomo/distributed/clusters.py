@@ -346,7 +346,9 @@ def connect(
         say(f"devices: {described(wanted.devices, wanted.workers)}")
     with _client(wanted, say) as client:
         if say is not None and client.dashboard_link and wanted.dashboard:
-            say(f"dashboard: {client.dashboard_link}")
+            from dtomo.dashboard import link
+
+            say(f"dashboard: {link(client)}")
         yield client
 
 
