@@ -227,7 +227,11 @@ class Jobs:
             else:
                 idle[name] = job
         known = self._ask(now, [job.job_id for job in idle.values() if job.job_id])
-        over = {name: job for name, job in idle.items() if self._is_over(job.job_id or name, job, known, now)}
+        over = {
+            name: job
+            for name, job in idle.items()
+            if self._is_over(job.job_id or name, job, known, now) or self._has_retired(job)
+        }
         missing = self._count - len(jobs)
         with self._change:
             self._workers = len(present)
@@ -258,6 +262,11 @@ class Jobs:
             # a job just submitted may not be listed yet
             return state is not None and state.state in ENDED and (state.state != FORGOTTEN or now - record.since > 10)
         return record.last is not None and now - record.last > GONE
+
+    def _has_retired(self, job: Any) -> bool:
+        """Whether all workers of a job have retired: its end need not be waited for."""
+        mine = [address for address, identifier in self._job_of_worker.items() if identifier == job.job_id]
+        return bool(mine) and all(self._retired(address) for address in mine)
 
     def _replace(self, over: dict[str, Any], now: float) -> None:
         """Submit new jobs for those that are over, unless they end without workers again and again."""

@@ -124,9 +124,9 @@ def test_retired_workers_are_replaced_until_the_work_is_done(
         jobs = jobs_of(client)
         assert jobs is not None
         first = set(jobs.identifiers)
-        run_tasks(client, _sleep, str(tmp_path), range(12), lambda _, value: results.append(value))
+        run_tasks(client, _sleep, str(tmp_path), range(8), lambda _, value: results.append(value))
         last = set(jobs.identifiers)
-    assert sorted(results) == list(range(12))
+    assert sorted(results) == list(range(8))
     assert not first & last
     assert any("ended; new ones are submitted" in line for line in said)
 
