@@ -10,6 +10,8 @@ CONFIGURATION: dict[str, Any] = {
     # `queue.run_tasks` tries again itself, on a worker that has nothing else to do
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.worker-saturation": 1.0,
+    # tasks are sent to whoever is free, or to where their slab is: taking them from there would move the slab
+    "distributed.scheduler.work-stealing": False,
     # a compilation or a long kernel may hold a worker's event loop for minutes: that is not death
     "distributed.scheduler.worker-ttl": None,
     # a worker that starts again on a busy machine is waited for

@@ -1,15 +1,19 @@
 """Tasks in bounded number: one per worker at a time, each tried again when its worker dies."""
 
 import dataclasses
+import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 
 from dtomo.distributed.clusters import TRIES, WAIT_FOR_WORKERS
+from dtomo.distributed.jobs import jobs_of
+from dtomo.distributed.sums import Node, add_up, partner_of
+from dtomo.errors import StoppedError, UserError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -31,10 +35,13 @@ def _identity(value: Any) -> Any:
 
 def run_tasks(
     client: "Client",
-    function: Callable[[Any, Item], Any],
+    function: Callable[..., Any],
     shared: Any,
     items: Iterable[Item],
     on_done: Callable[[Item, Any], None],
+    *,
+    ahead: bool = False,
+    patience: float = WAIT_FOR_WORKERS,
 ) -> None:
     """Run ``function(shared, item)`` for all items, one per worker at a time, in any order.
 
@@ -42,58 +49,258 @@ def run_tasks(
     gets it again. `on_done(item, result)` is called here, as results come in. A task whose worker dies is
     tried again on a free one, `clusters.TRIES` times in all (times what the scheduler of a cluster that was
     not started here allows); as a worker has one task at a time, no task is blamed for the death of another.
+    A worker that retires (the end of its lifetime) hands its task on, which counts as no try.
     On any exception the tasks that still run are cancelled.
+
+    Parameters
+    ----------
+    client, function, shared, items, on_done
+        As above.
+    ahead
+        Each worker gets consecutive items, as long as it has some, and `function` is called with a third argument: the
+        item that the worker will most likely have next (None if none is left for it), so that it can be read ahead.
+    patience
+        Seconds to wait for a worker when none is left (with a batch system: for as long as jobs wait).
 
     Raises
     ------
     TaskFailed
         The first task that raised or was given up.
+    StoppedError
+        No worker came back.
     """
-    name = f"dtomo-{uuid4().hex[:12]}"
-    common = client.submit(_identity, shared, key=f"{name}-shared", pure=False)
-    waiting = deque(_Task(item) for item in items)
-    running: dict[Any, _Task[Item]] = {}
-    try:
-        while waiting or running:
-            for worker in _free_workers(client, running.values()) if waiting else ():
-                task = waiting.popleft()
-                key = f"{name}-{id(task)}-{task.tries}"
-                future = client.submit(
-                    function, common, task.item, key=key, workers=worker, allow_other_workers=True, pure=False
-                )
-                task.worker, task.tries = worker, task.tries + 1
-                running[future] = task
-                if not waiting:
-                    break
-            for future in _finished(list(running)):
-                task = running.pop(future)
-                if _to_be_tried_again(future, task):
-                    waiting.appendleft(task)
-                else:
-                    on_done(task.item, future.result())
-                future.release()
-    finally:
-        if running:
-            client.cancel(list(running), force=True)
+
+    def taken(index: int, future: "Future") -> None:
+        on_done(listed[index], future.result())
+
+    listed = list(items)
+    order = _Runs(len(listed)) if ahead else _InOrder(len(listed))
+    _pull(client, function, shared, listed, taken, order, hints=ahead, patience=patience)
+
+
+def map_reduce(
+    client: "Client",
+    function: Callable[[Any, Item], Any],
+    shared: Any,
+    items: Iterable[Item],
+    on_done: Callable[[Item], None] | None = None,
+) -> "Future":
+    """The sum of ``function(shared, item)`` over all items, each of them done by whoever is free.
+
+    The items are blocks of work whose size does not depend on the workers. A worker gets consecutive ones; one that is
+    done before the others takes half of what the slowest has left. Results stay on the workers and are added in the
+    order of `sums.tree_sum`: the bits of the sum do not depend on who did what, and about log2(items) partial sums are
+    held by each worker.
+
+    Parameters
+    ----------
+    client, function, shared, items
+        As for `run_tasks`; the results are what `sums.tree_sum` adds.
+    on_done
+        Called for each item that is done.
+
+    Returns
+    -------
+    Future
+        Of the sum, which is done.
+
+    Raises
+    ------
+    TaskFailed
+        The first task that raised or was given up.
+    UserError
+        No items.
+    StoppedError
+        No worker came back.
+    """
+
+    def taken(index: int, future: "Future") -> None:
+        tree.put((0, index), future)
+        if on_done is not None:
+            on_done(listed[index])
+
+    listed = list(items)
+    if not listed:
+        raise UserError("a sum needs at least one block")
+    tree = _Tree(client, len(listed))
+    _pull(client, function, shared, listed, taken, _Runs(len(listed)), hints=False, patience=WAIT_FOR_WORKERS)
+    return tree.total()
+
+
+class _Tree:
+    """Adds the two children of a node as soon as both are there."""
+
+    def __init__(self, client: "Client", count: int) -> None:
+        self._client, self._count, self._name = client, count, f"dtomo-sum-{uuid4().hex[:12]}"
+        self._present: dict[Node, Future] = {}
+
+    def put(self, node: Node, future: "Future") -> None:
+        while (above := partner_of(node, self._count)) is not None:
+            parent, other = above
+            if other not in self._present:
+                break
+            pair = sorted(
+                [(node, future), (other, self._present.pop(other))], key=lambda part: part[0][1] << part[0][0]
+            )
+            leaves = tuple(leaf for leaf, _ in pair)
+            key = f"{self._name}-{parent[0]}-{parent[1]}"
+            values = [value for _, value in pair]
+            future = self._client.submit(add_up, parent, self._count, leaves, values, key=key, pure=False, priority=1)
+            node = parent
+        self._present[node] = future
+
+    def total(self) -> "Future":
+        """The sum, tried again where workers died that held parts of it."""
+        from distributed import wait
+        from distributed.scheduler import KilledWorker
+
+        (root,) = self._present.values()
+        for attempt in range(TRIES + 1):
+            wait([root])
+            if root.status == "finished":
+                break
+            cause = root.exception() if root.status == "error" else ConnectionError("the cluster was lost")
+            if attempt == TRIES or not isinstance(cause, KilledWorker):
+                raise TaskFailed("the sum", cause, killed=isinstance(cause, KilledWorker))
+            self._client.retry([root])
+        return root
+
+
+class _InOrder:
+    """Hands out 0, 1, 2 … to whoever asks."""
+
+    def __init__(self, count: int) -> None:
+        self._left = deque(range(count))
+
+    def take(self, worker: str, workers: Sequence[str]) -> int | None:
+        """The next item for `worker`, None if there is none left."""
+        return self._left.popleft() if self._left else None
+
+    def following(self, worker: str) -> int | None:
+        """What `worker` would get after that."""
+        return self._left[0] if self._left else None
+
+    def put_back(self, index: int) -> None:
+        """It is to be done again, before all others."""
+        self._left.appendleft(index)
+
+
+class _Runs(_InOrder):
+    """Hands out consecutive items to each worker; one that has none left gets half of the longest run left."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(0)
+        self._count, self._own = count, dict[str, range]()
+        self._pool: list[range] | None = None
+
+    def take(self, worker: str, workers: Sequence[str]) -> int | None:
+        if self._left:
+            return self._left.popleft()
+        if self._pool is None:
+            borders = [self._count * i // len(workers) for i in range(len(workers) + 1)]
+            self._pool = [range(a, b) for a, b in itertools.pairwise(borders) if a < b][::-1]
+        for gone in [name for name in self._own if name not in workers]:
+            self._pool.append(self._own.pop(gone))
+        run = self._own.get(worker) or (self._pool.pop() if self._pool else self._half_of_the_longest())
+        self._own[worker] = run[1:]
+        return run[0] if run else None
+
+    def following(self, worker: str) -> int | None:
+        if self._left:
+            return self._left[0]
+        run = self._own.get(worker)
+        return run[0] if run else None
+
+    def _half_of_the_longest(self) -> range:
+        owner = max(self._own, key=lambda name: len(self._own[name]), default=None)
+        if owner is None:
+            return range(0)
+        run = self._own[owner]
+        middle = len(run) // 2
+        self._own[owner] = run[:middle]
+        return run[middle:]
 
 
 @dataclasses.dataclass
 class _Task(Generic[Item]):
     """An item, how often it was tried, and where it runs."""
 
+    index: int
     item: Item
     tries: int = 0
     worker: str = ""
 
 
-def _free_workers(client: "Client", running: Iterable[_Task[Item]]) -> list[str]:
-    """Workers that have no task of ours; waits for one if there is none at all."""
-    busy = {task.worker for task in running}
-    present = client.scheduler_info(n_workers=-1)["workers"]
-    if not present and not busy:
-        client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS)
-        present = client.scheduler_info(n_workers=-1)["workers"]
-    return [address for address in present if address not in busy]
+def _pull(
+    client: "Client",
+    function: Callable[..., Any],
+    shared: Any,
+    items: Sequence[Any],
+    taken: Callable[[int, "Future"], None],
+    order: _InOrder,
+    *,
+    hints: bool,
+    patience: float,
+) -> None:
+    """One task for each worker that is free, until all are done; `taken` gets each finished future."""
+    name = f"dtomo-{uuid4().hex[:12]}"
+    common = client.submit(_identity, shared, key=f"{name}-shared", pure=False)
+    tasks = [_Task(index, item) for index, item in enumerate(items)]
+    running: dict[Future, _Task[Any]] = {}
+    left = len(tasks)
+    try:
+        while left:
+            present = _workers(client, running, patience) if len(running) < left else []
+            busy = {task.worker for task in running.values()}
+            for worker in (address for address in present if address not in busy):
+                index = order.take(worker, present)
+                if index is None:
+                    break
+                task = tasks[index]
+                following = order.following(worker)
+                hint = () if not hints else (None,) if following is None else (items[following],)
+                key = f"{name}-{index}-{task.tries}-{uuid4().hex[:4]}"
+                future = client.submit(
+                    function, common, task.item, *hint, key=key, workers=worker, allow_other_workers=True, pure=False
+                )
+                task.worker, task.tries = worker, task.tries + 1
+                running[future] = task
+            for future in _finished(list(running)):
+                task = running.pop(future)
+                if _to_be_tried_again(client, future, task):
+                    order.put_back(task.index)
+                else:
+                    taken(task.index, future)
+                    left -= 1
+                del future
+    finally:
+        if running:
+            client.cancel(list(running), force=True)
+
+
+def _workers(client: "Client", running: dict["Future", _Task[Any]], patience: float) -> list[str]:
+    """Workers that are there; waits for one if there is none and nothing runs.
+
+    Tasks of workers that have retired run elsewhere now, which is noted.
+    """
+    present = list(client.scheduler_info(n_workers=-1)["workers"])
+    jobs = jobs_of(client)
+    if not present and (jobs is not None or not running):
+        if jobs is not None:
+            jobs.wait()
+        else:
+            try:
+                client.wait_for_workers(1, timeout=patience)
+            except TimeoutError as error:
+                raise StoppedError(f"no worker is left, and none came back within {patience:.0f} s") from error
+        present = list(client.scheduler_info(n_workers=-1)["workers"])
+    moved = {future.key: task for future, task in running.items() if task.worker not in present}
+    if moved:
+        for worker, keys in client.processing().items():
+            for key in keys:
+                if key in moved:
+                    moved[key].worker = worker
+    return present
 
 
 def _finished(futures: list[Any]) -> list[Any]:
@@ -108,14 +315,29 @@ def _finished(futures: list[Any]) -> list[Any]:
         return []
 
 
-def _to_be_tried_again(future: Any, task: _Task[Any]) -> bool:
+def _to_be_tried_again(client: "Client", future: Any, task: _Task[Any]) -> bool:
     """Whether a task's worker died and there are tries left; raises TaskFailed for other failures."""
     from distributed.scheduler import KilledWorker
 
     if future.status == "finished":
         return False
     cause = future.exception() if future.status == "error" else ConnectionError("the cluster was lost")
-    killed = isinstance(cause, KilledWorker)
-    if killed and task.tries < TRIES:
-        return True
-    raise TaskFailed(task.item, cause, killed=killed)
+    if not isinstance(cause, KilledWorker):
+        raise TaskFailed(task.item, cause, killed=False)
+    if retired(client, cause.last_worker.address) or _job_ended(client, cause.last_worker):
+        task.tries -= 1
+    elif task.tries >= TRIES:
+        raise TaskFailed(task.item, cause, killed=True)
+    return True
+
+
+def _job_ended(client: "Client", worker: Any) -> bool:
+    """Whether a worker is gone because its job was cancelled or its time was over."""
+    jobs = jobs_of(client)
+    return jobs is not None and jobs.excused(worker.address, str(worker.name))
+
+
+def retired(client: "Client", address: str) -> bool:
+    """Whether a worker left because its time was over; the last one of a cluster cannot hand its task on."""
+    actions = {event.get("action") for _, event in client.get_events(address) if isinstance(event, dict)}
+    return bool(actions & {"retired", "could-not-retire"})

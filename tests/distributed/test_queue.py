@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dtomo.distributed.clusters import TRIES, Resources, connect
-from dtomo.distributed.queue import TaskFailed, run_tasks
+from dtomo.distributed.queue import TaskFailed, map_reduce, run_tasks
+from dtomo.distributed.sums import tree_sum
+from dtomo.errors import StoppedError, UserError
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +111,121 @@ def test_shared_value_of_40_megabytes_travels(client: Any) -> None:
     results: list[int] = []
     run_tasks(client, _size, bytes(40_000_000), range(3), lambda _, value: results.append(value))
     assert sorted(results) == [40_000_000, 40_000_001, 40_000_002]
+
+
+def _sleep(shared: None, item: int) -> str:
+    from distributed import get_worker
+
+    name = str(get_worker().name)
+    time.sleep(0.2 if name == "0" else 0.05)
+    return name
+
+
+def test_a_worker_four_times_slower_gets_about_a_quarter(client: Any) -> None:
+    done: list[str] = []
+    run_tasks(client, _sleep, None, range(40), lambda _, name: done.append(name))
+    assert len(done) == 40
+    # 8 of 40; sending a task and its result takes both workers as long, which helps the slow one
+    assert 4 <= done.count("0") <= 14
+
+
+def test_a_worker_that_retires_hands_its_task_on_and_no_try_is_counted(tmp_path: Path) -> None:
+    with connect(Resources(3, 1, 1_000_000_000, dashboard=None)) as client:
+        retiring = iter(list(client.scheduler_info()["workers"])[:2])
+
+        def retire_one(item: int, result: int) -> None:
+            if (address := next(retiring, None)) is not None:
+                client.retire_workers([address], close_workers=True)
+
+        results: list[int] = []
+
+        def done(item: int, result: int) -> None:
+            results.append(result)
+            retire_one(item, result)
+
+        run_tasks(client, _slower, str(tmp_path), range(12), done)
+        assert sorted(results) == list(range(12))
+
+
+def _slower(folder: str, item: int) -> int:
+    time.sleep(0.3)
+    return item
+
+
+def test_the_end_of_the_last_workers_lifetime_is_no_failed_try(tmp_path: Path) -> None:
+    import dask
+    import distributed  # noqa: F401  (before its configuration is changed)
+
+    lifetime = {
+        "distributed.worker.lifetime.duration": "1 s",
+        "distributed.worker.lifetime.restart": True,
+    }
+    with dask.config.set(lifetime), connect(Resources(1, 1, 1_000_000_000, dashboard=None)) as client:
+        results: list[int] = []
+        # more lifetimes than tries, each of them in the midst of a task, with nobody there to hand it to
+        run_tasks(client, _long_the_first_times, str(tmp_path), range(3), lambda _, value: results.append(value))
+        assert sorted(results) == [0, 1, 2]
+        assert len(list(tmp_path.iterdir())) == TRIES + 1
+
+
+def _long_the_first_times(folder: str, item: int) -> int:
+    if item == 1 and (before := len(list(Path(folder).iterdir()))) < TRIES + 1:
+        Path(folder, str(before)).touch()
+        time.sleep(1.5)
+    return item
+
+
+def _with_hint(shared: str, item: int, following: int | None) -> tuple[int, int | None]:
+    time.sleep(0.01)
+    return os.getpid(), following
+
+
+def test_ahead_tells_a_worker_what_it_will_have_next(client: Any) -> None:
+    seen: dict[int, tuple[int, int | None]] = {}
+    run_tasks(client, _with_hint, "", range(30), seen.__setitem__, ahead=True)
+    assert set(seen) == set(range(30))
+    right = [item for item, (worker, hint) in seen.items() if hint is not None and seen[hint][0] == worker]
+    assert len(right) >= 20
+
+
+def _block(scale: float, item: int) -> tuple[NDArray[np.float32], int]:
+    values = np.random.default_rng(item).standard_normal(1000).astype(np.float32)
+    return values * np.float32(scale) * np.float32(10.0 ** (item % 7 - 3)), 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 13, 40])
+def test_map_reduce_has_the_bits_of_one_process(client: Any, count: int) -> None:
+    done: list[int] = []
+    total, weight = map_reduce(client, _block, 0.1, range(count), done.append).result()
+    expected, _ = tree_sum([_block(0.1, item) for item in range(count)])
+    assert total.tobytes() == expected.tobytes()
+    assert weight == count
+    assert sorted(done) == list(range(count))
+
+
+def _slow_block(folder: str, item: int) -> tuple[NDArray[np.float32], int]:
+    time.sleep(0.05)
+    if item in (3, 21) and not Path(folder, f"died-{item}").exists():
+        Path(folder, f"died-{item}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _block(0.1, item)
+
+
+def test_map_reduce_survives_dead_workers_with_the_same_bits(client: Any, tmp_path: Path) -> None:
+    total, weight = map_reduce(client, _slow_block, str(tmp_path), range(30)).result()
+    expected, _ = tree_sum([_block(0.1, item) for item in range(30)])
+    assert len(list(tmp_path.iterdir())) == 2
+    assert weight == 30
+    assert total.tobytes() == expected.tobytes()
+
+
+def test_a_sum_of_nothing_is_refused(client: Any) -> None:
+    with pytest.raises(UserError, match="at least one block"):
+        map_reduce(client, _block, 1.0, [])
+
+
+def test_no_worker_left_is_said(tmp_path: Path) -> None:
+    with connect(Resources(1, 1, 1_000_000_000, dashboard=None)) as client:
+        client.retire_workers(list(client.scheduler_info()["workers"]))
+        with pytest.raises(StoppedError, match="no worker is left, and none came back within 1 s"):
+            run_tasks(client, _product, 1, range(3), lambda *_: None, patience=1)
