@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 Shape = tuple[int, int, int]
 
+_PIECE = 8 * 2**20
+"""Bytes halved at a time."""
+
 
 def level_shapes(shape: Shape, levels: int | None = None, smallest: int = 256) -> list[Shape]:
     """Shapes of the levels: each half the one before (rounded up), until no side exceeds `smallest`."""
@@ -29,8 +32,18 @@ def level_factors(shapes: list[Shape]) -> list[Shape]:
 def halved(block: NDArray[Any]) -> NDArray[Any]:
     """Means over 2 × 2 × 2 voxels in the dtype given; at an odd end over what is there.
 
-    Floats narrower than 32 bits and integers are averaged in float32 and float64 and brought back (rounded).
+    Floats narrower than 32 bits and integers are averaged in float32 and float64 and brought back (rounded). Beside
+    the result, memory holds a few lines of it only.
     """
+    depth, height, width = block.shape
+    step = max(2, _PIECE // (depth * width * block.itemsize) // 2 * 2)
+    out = np.empty_like(block, shape=tuple((size + 1) // 2 for size in block.shape))
+    for y in range(0, height, step):
+        out[:, y // 2 : (y + step) // 2] = _halved(block[:, y : y + step])
+    return out
+
+
+def _halved(block: NDArray[Any]) -> NDArray[Any]:
     dtype = block.dtype
     wide = block
     if dtype.kind in "iub":

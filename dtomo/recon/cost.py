@@ -11,7 +11,7 @@ from dtomo.distributed.slabs import Slabs, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.io.checkpoints import GENERATIONS
 from dtomo.recon.checkpoints import state_bytes
-from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method, zinger_threshold
+from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method
 from dtomo.recon.scans import rows_searched, views_searched, volume_dtype
 from dtomo.settings import ReconSettings
 
@@ -101,19 +101,20 @@ def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
     finished = slices_done
     rows = _rows_at_once(sizes, block)
     data = rows * sizes.read_row
-    copied = bool(zinger_threshold(sizes.scan, sizes.settings)) or sizes.settings.delta_beta is not None
+    copied = sizes.settings.delta_beta is not None
     if sizes.settings.delta_beta is not None:
         finished = {**finished, "retrieved": block * sizes.data_row}
     stages = [
-        {"counts": 2 * rows * sizes.raw_row, **finished},
         {"counts": rows * sizes.raw_row, "projections": data, **finished},
         {"projections": 2 * data if copied else data, **finished},
         {"projections": block * sizes.data_row, "folded": block * sizes.solved_row, **slices_done},
+        {"projections": 2 * block * sizes.solved_row, **slices_done},  # turned so that z is innermost
         {"projections": block * sizes.solved_row, **_solver(sizes, block, threads), **slices_done},
-        {"volume": slices * sizes.slice, "writing": _writing(sizes, slices)},
+        {"volume": slices * sizes.slice},
     ]
+    # memory of arrays is kept for the next slab, also while this one is written
     sums = [sum(stage.values()) for stage in stages]
-    return {"programs": PROGRAMS, **stages[sums.index(max(sums))]}
+    return {"programs": PROGRAMS, **stages[sums.index(max(sums))], "writing": _writing(sizes, slices)}
 
 
 def _rows_at_once(sizes: Sizes, block: int) -> int:
@@ -145,7 +146,7 @@ def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
         return {"residuals": 2 * data, "volumes": 3 * volume}
     if sizes.by_nufft:
         return {"transforms": sizes.frequencies * (POINT + threads * POINT_OF_THREAD), "volume": volume}
-    return {"filtered": data, "volume": volume}
+    return {"volume": volume}
 
 
 def _writing(sizes: Sizes, slices: int) -> int:
@@ -153,9 +154,8 @@ def _writing(sizes: Sizes, slices: int) -> int:
     volume = slices * sizes.slice
     if io.volumes.volume_format(sizes.settings.output) != "zarr":
         return min(2 * volume, 2 * PIECE)
-    if sizes.settings.levels == 1:
-        return min(volume, 3 * math.prod(io.ome_zarr.SHARD) * FLOAT * sizes.lanes)
-    return volume * 5 // 4
+    levels = 0 if sizes.settings.levels == 1 else volume // 7
+    return min(volume, 3 * math.prod(io.ome_zarr.SHARD) * FLOAT * sizes.lanes) + levels
 
 
 def make_plan(
