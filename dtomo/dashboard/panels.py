@@ -156,18 +156,24 @@ class Curve:
         )
         self._residuals.yaxis.ticker = log_ticks(mean)
         send(self._mean, {"x": places.tolist(), "y": positive(mean[::step])})
-        self._residuals.title.text = "Residual: mean of all slabs (bold) and of each" if curves else "Residual"
+        self._residuals.title.text = "Residual: mean of the slabs (bold) and each" if curves else "Residual"
 
 
 def mean_curve(curves: list[list[float]], length: int) -> list[float]:
-    """At each iteration the mean of the curves that have come so far."""
-    sums, counts = np.zeros(length), np.zeros(length)
+    """Geometric mean of curves that begin at 1, some of which are shorter.
+
+    At each iteration it falls by the mean of the factors of those that have come so far: a curve that ends makes no
+    step in it.
+    """
+    logs, counts = np.zeros(length), np.zeros(length)
     for curve in curves:
         values = np.asarray(curve)
-        known = np.isfinite(values)
-        sums[: len(values)] += np.where(known, values, 0)
-        counts[: len(values)] += known
-    return [float(total / count) if count else math.nan for total, count in zip(sums, counts)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.diff(np.log(values))
+        known = np.isfinite(steps)
+        logs[1 : len(values)] += np.where(known, steps, 0)
+        counts[1 : len(values)] += known
+    return np.exp(np.cumsum(logs / np.maximum(counts, 1))).tolist() if length else []
 
 
 def log_ticks(values: list[float]) -> list[float]:
