@@ -5,6 +5,7 @@ Processes × threads = cores. A worker process runs one task at a time and gives
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,6 +29,7 @@ WAIT_FOR_WORKERS = 30.0
 BATCH_SYSTEMS = ("slurm", "pbs", "lsf", "sge", "oar", "moab", "htcondor")
 """Batch systems that dask-jobqueue knows; the YAML file's key of this name holds what is asked of them."""
 
+_DASHBOARD = re.compile(r"[\w.-]*:[0-9]{1,5}", re.ASCII)
 _BATCH_MEMORY = "4GB"
 _DEVICE_KEYS = ("devices", "workers_per_device", "device_memory_limit", "rmm_pool_size")
 _YAML_KEYS = ("cluster", "address", "workers", "threads", "memory", "dashboard", *_DEVICE_KEYS)
@@ -310,7 +312,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     for name in batch:
         if not isinstance(read.get(name) or {}, dict):
             raise UserError(f"the key {name} of the cluster file {path} must hold keys and values")
-    if not isinstance(read.get("dashboard"), str | None):
+    dashboard = read.get("dashboard")
+    if dashboard is not None and not (isinstance(dashboard, str) and _DASHBOARD.fullmatch(dashboard)):
         raise UserError(f"the key dashboard of the cluster file {path} is text such as ':8787', or null for none")
     return read
 

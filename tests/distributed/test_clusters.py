@@ -70,6 +70,7 @@ def test_unknown_clusters_are_refused(name: str) -> None:
         ("devices: 0\nrmm_pool_size: 1GB", "rmm_pool_size is for workers that own CUDA devices; give --cluster cuda"),
         ("device_memory_limit: 1GB", "--device-memory is for workers that own CUDA devices; give --devices"),
         ("dashboard: [1]", "key dashboard .* is text"),
+        ("dashboard: everywhere", "key dashboard .* is text"),
     ],
 )
 def test_cluster_files_are_checked(tmp_path: Path, text: str, words: str) -> None:
