@@ -48,8 +48,8 @@ def spread(count: int, workers: Sequence[str]) -> tuple[str, ...]:
 class PinnedTask:
     """``function(*arguments)`` on the worker `home`.
 
-    `arguments` may hold `Ref` and `Call` objects, alone or in a list. A worker takes tasks in the order of their numbers
-    (the second part of the key), and those that are `first` before all of these.
+    `arguments` may hold `Ref` and `Call` objects, alone or in a list. A worker takes tasks in the order of their
+    numbers (the second part of the key), and those that are `first` before all of these.
     """
 
     key: Key
