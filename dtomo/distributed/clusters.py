@@ -5,14 +5,12 @@ Processes × threads = cores. A worker process runs one task at a time and gives
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from dtomo.distributed.cluster_file import BATCH_SYSTEMS, DEVICE_KEYS, read_cluster_file
 from dtomo.distributed.configuration import quiet_logs
 from dtomo.distributed.devices import check_visible, described, parse_devices
 from dtomo.errors import UserError, shown
@@ -26,13 +24,7 @@ TRIES = 3
 WAIT_FOR_WORKERS = 30.0
 """Seconds to wait for a remote scheduler and its first worker."""
 
-BATCH_SYSTEMS = ("slurm", "pbs", "lsf", "sge", "oar", "moab", "htcondor")
-"""Batch systems that dask-jobqueue knows; the YAML file's key of this name holds what is asked of them."""
-
-_DASHBOARD = re.compile(r"[\w.-]*:[0-9]{1,5}", re.ASCII)
 _BATCH_MEMORY = "4GB"
-_DEVICE_KEYS = ("devices", "workers_per_device", "device_memory_limit", "rmm_pool_size")
-_YAML_KEYS = ("cluster", "address", "workers", "threads", "memory", "dashboard", *_DEVICE_KEYS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +144,7 @@ def resources(
     """
     request: dict[str, Any] = {"cluster": cluster, "dashboard": ":8787"}
     if cluster.endswith((".yaml", ".yml")):
-        request |= {"cluster": "local"} | _read_yaml(Path(cluster))
+        request |= {"cluster": "local"} | read_cluster_file(Path(cluster))
     given = {
         "workers": workers,
         "threads": threads,
@@ -207,7 +199,7 @@ def _batch(kind: str, request: dict[str, Any], options: dict[str, Any]) -> Resou
     from dtomo.distributed.batch import parse_request
     from dtomo.distributed.slurm import site_settings
 
-    for name in _DEVICE_KEYS:
+    for name in DEVICE_KEYS:
         if request.get(name) is not None:
             raise UserError(
                 f"{_option(name)} is for clusters on this machine (local, cuda); {kind} gives a job its devices"
@@ -246,7 +238,7 @@ def _threads(cores: int, workers: int | None) -> int:
 
 def _devices(kind: str, request: dict[str, Any]) -> tuple[str, ...] | None:
     """The devices asked for, or those of ``cuda``; None if there is no word of any."""
-    asked = [name for name in _DEVICE_KEYS if request.get(name) is not None]
+    asked = [name for name in DEVICE_KEYS if request.get(name) is not None]
     if kind == "address":
         if asked:
             raise UserError(
@@ -290,32 +282,6 @@ def _kind(cluster: str) -> str:
         "--cluster is local, cuda, slurm, a scheduler's address such as tcp://host:8786, or a YAML file; "
         f"got {shown(repr(cluster))}"
     )
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not text"
-        raise UserError(f"cannot read the cluster file {path}: {reason}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"the cluster file {path} is not valid YAML") from error
-    if not isinstance(read, dict):
-        raise UserError(f"the cluster file {path} must hold keys and values ({', '.join(_YAML_KEYS)})")
-    if "address" in read:
-        read["cluster"] = read.pop("address")
-    batch = [str(read.get("cluster"))] if read.get("cluster") in BATCH_SYSTEMS else []
-    unknown = sorted(str(key) for key in read if key not in (*_YAML_KEYS, *batch))
-    if unknown:
-        known = ", ".join((*_YAML_KEYS, *batch))
-        raise UserError(f"the cluster file {path} has unknown keys {shown(', '.join(unknown))}; known are {known}")
-    for name in batch:
-        if not isinstance(read.get(name) or {}, dict):
-            raise UserError(f"the key {name} of the cluster file {path} must hold keys and values")
-    dashboard = read.get("dashboard")
-    if dashboard is not None and not (isinstance(dashboard, str) and _DASHBOARD.fullmatch(dashboard)):
-        raise UserError(f"the key dashboard of the cluster file {path} is text such as ':8787', or null for none")
-    return read
 
 
 @contextlib.contextmanager
