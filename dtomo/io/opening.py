@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from dtomo.errors import UserError
 from dtomo.io.angles import AngleTable, check_count, given_angles, split_entries, to_degrees
 from dtomo.io.angles import angle_unit as known_angle_unit
-from dtomo.io.damage import too_large
 from dtomo.io.hdf5 import is_dxchange, list_stacks, read_dxchange, read_named_dataset, reference_dataset
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header, read_mrc_scan
@@ -238,12 +237,7 @@ def _reference(given: Any, what: str) -> Source:
     if path.is_dir():
         return reference_source(path)
     if path.suffix.lower() == ".npy":
-        try:
-            return ArraySource(np.load(path, allow_pickle=False), str(path))
-        except MemoryError as error:
-            raise too_large(path, error) from error
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{path} is not a NPY file of frames ({error})") from error
+        return npy_source(path)
     with path.open("rb") as file:
         head = file.read(8)
     if is_tiff(head):

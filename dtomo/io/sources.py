@@ -8,6 +8,7 @@ read it.
 import contextlib
 import dataclasses
 import re
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -348,8 +349,15 @@ class NpySource(FrameStack):
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
         """The memory-mapped array."""
-        data = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        data = _mapped_npy(self.path)
         yield _OneFrame(data) if data.ndim == 2 else data
+
+
+def _mapped_npy(path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (SyntaxError, tokenize.TokenError) as error:  # NumPy parses the header as Python
+        raise ValueError("its header is damaged") from error
 
 
 def npy_source(path: Path) -> NpySource:
@@ -361,7 +369,7 @@ def npy_source(path: Path) -> NpySource:
         Damaged, truncated, Python objects, or no frames.
     """
     with explained(str(path)):
-        data = np.load(path, mmap_mode="r", allow_pickle=False)
+        data = _mapped_npy(path)
     shape = (1, *data.shape) if data.ndim == 2 else data.shape
     check_frames(shape, data.dtype, str(path), complex_too=True)
     return NpySource(path, shape, data.dtype.newbyteorder("="))

@@ -125,13 +125,13 @@ def _transmission(
     settings: ReconSettings,
     rows: slice,
     lap: Callable[[str], None],
-    counted: slice = slice(None),
+    counted: tuple[slice, slice] = (slice(None), slice(None)),
     *,
     read: Callable[[slice], io.RawSlab],
 ) -> tuple[NDArray[np.float32], NormalizeReport]:
     """Counts over open beam (angle, row, column), single outliers replaced.
 
-    Pixels are reported of the rows `counted` (of those read), values of all.
+    Pixels are reported of the rows and columns `counted` (of those read), values of all.
     """
     raw = read(rows)
     lap("reading")
@@ -194,7 +194,7 @@ def _retrieved(
     for band, read in phase_bands(scan, settings, rows):
         first, last = max(start, band.start), min(stop, band.stop)
         wanted = slice(first - read.start, last - read.start)
-        values, found = _transmission(whole, settings, read, lap, wanted, read=whole.read)
+        values, found = _transmission(whole, settings, read, lap, (wanted, columns), read=whole.read)
         values = prep.paganin(values, halo=(band.start - read.start, read.stop - band.stop), **options)
         out[:, first - start : last - start] = values[:, first - band.start : last - band.start, columns]
         report += found

@@ -25,10 +25,8 @@ from dtomo.simulate.scans import (
     refuse_sizes,
 )
 
-FEATURES = 60
-"""Grains and pores of either part: enough to see, few enough to be quick."""
-IMAGINARY = 0.3
-"""Largest imaginary line integral, of the largest real one."""
+IMAGINARY, TURN = 0.3, 110.0
+"""Largest imaginary line integral, of the largest real one; degrees that one part is turned against the other."""
 _WORKING = 40
 """Bytes per value that a thread takes meanwhile."""
 
@@ -71,8 +69,8 @@ def simulate_complex_scan(
 ) -> ScanTruth:
     """Write a Zarr scan of complex line integrals (complex64, without noise), band by band of rows.
 
-    Real and imaginary part are two pieces of rock in the same tube, with other grains. The largest real integral is
-    about 2, the largest imaginary one about 0.6. Memory is that of a few chunks of the store.
+    Real and imaginary part are two pieces of rock with other grains, one turned against the other. The largest real
+    integral is about 2, the largest imaginary one about 0.6. Memory is that of a few chunks of the store.
 
     Parameters
     ----------
@@ -119,7 +117,7 @@ def simulate_complex_scan(
 
 def _phantom(size: int) -> ComplexPhantom:
     """In units per pixel."""
-    parts = sample(0, FEATURES), sample(1, FEATURES)
+    parts = sample(0), sample(1).turned(TURN)
     longest = [float(part.projections(np.arange(0, 180, 15), 64, slices=5).max()) * size / 64 for part in parts]
     return ComplexPhantom(
         parts[0].scaled(ABSORPTION / longest[0]), parts[1].scaled(IMAGINARY * ABSORPTION / longest[1])

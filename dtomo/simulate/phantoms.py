@@ -63,6 +63,14 @@ class Phantom:
         table[:, 0] *= factor
         return Phantom(table)
 
+    def turned(self, degrees: float) -> "Phantom":
+        """The same shapes turned about the axis, from x towards y."""
+        table = self.table.copy()
+        cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
+        table[:, 4:6] = self.table[:, 4:6] @ np.array([[cosine, sine], [-sine, cosine]])
+        table[:, 7] += degrees
+        return Phantom(table)
+
     def volume(
         self,
         size: int,

@@ -91,3 +91,10 @@ def test_a_size_must_be_positive(size):
 def test_a_table_must_make_ellipsoids():
     with pytest.raises(UserError, match="half axes"):
         Phantom(np.array([[1.0, 0.0, 1, 1, 0, 0, 0, 0]]))
+
+
+def test_a_turned_phantom_looks_as_from_another_angle():
+    one, other = sample(2, 30), sample(2, 30).turned(35.0)
+    np.testing.assert_allclose(
+        other.projections([35.0 + 20.0], 64, slices=3), one.projections([20.0], 64, slices=3), rtol=1e-5, atol=1e-5
+    )
