@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dtomo import io
-from dtomo.distributed import clusters, queue
-from dtomo.distributed.plan import Plan, refuse_if_too_big, size
+from dtomo import dashboard, io
+from dtomo.distributed import clusters, performance, queue
+from dtomo.distributed.plan import Plan, refuse_if_too_big
 from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
-from dtomo.errors import DtomoError, StoppedError
+from dtomo.errors import StoppedError
 from dtomo.geometry import ParallelBeam
 from dtomo.io.output import progress_folder, unlocked_at_end
+from dtomo.io.progress import Progress
 from dtomo.kernels.compiling import cache_folder
-from dtomo.recon import cost, record
+from dtomo.recon import ahead, cost, record, staging
+from dtomo.recon.faults import stopped
 from dtomo.recon.scans import (
     Axis,
     check_usable,
@@ -30,6 +30,7 @@ from dtomo.recon.scans import (
     open_scan,
     origin_of,
     scale_of,
+    volume_dtype,
 )
 from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab, repairs
 from dtomo.settings import ReconSettings
@@ -73,6 +74,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
+    performance_report: Path | None = None,
 ) -> Run:
     """Reconstruct a scan into a volume.
 
@@ -90,6 +92,8 @@ def run(
         Replace output that exists.
     quiet
         Print only errors.
+    performance_report
+        HTML file for Dask's report of what the workers did, written if the run gets to its end.
 
     Raises
     ------
@@ -101,12 +105,22 @@ def run(
     started = time.monotonic()
     say = _silent if quiet else _say
     io.volume_format(settings.output)
+    report = performance.Report(performance_report, overwrite)
     scan = open_scan(settings)
     for warning in scan.warnings:
         say(f"note: {warning}")
     wanted = clusters.resources(
-        settings.cluster, workers=settings.workers, threads=settings.threads, memory=settings.memory
+        settings.cluster,
+        workers=settings.workers,
+        threads=settings.threads,
+        memory=settings.memory,
+        devices=settings.devices,
+        workers_per_device=settings.workers_per_device,
+        device_memory=settings.device_memory,
+        options=settings.batch_options(),
     )
+    if wanted.devices:
+        say("note: this version reconstructs on the CPU; its workers own their devices but do not use them")
     inputs = record.describe_inputs(scan.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
@@ -123,6 +137,10 @@ def run(
             client = stack.enter_context(clusters.connect(wanted, say=say))
             wanted = clusters.measured(client, wanted)
         plan = _plan(scan, settings, geometry, wanted, found)
+        staged = staging.decide(scan, settings, plan, _waiting(settings, plan) if found else None)
+        plan = ahead.planned(staging.planned(plan, staged), scan, settings, geometry)
+        if staged.line and not plan_only:
+            say(staged.line)
         if plan_only:
             print("\n".join(plan.lines()))
             return Run(settings.output, plan, axis, {})
@@ -137,17 +155,37 @@ def run(
             client = stack.enter_context(clusters.connect(wanted, say=say))
         with _resumable(settings.output), unlocked_at_end(settings.output):
             writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
+            writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             fold_about = axis.column if folded else None
-            job = Job(scan, settings, fold_about, geometry, scale, plan.block, wanted.threads, writer.path)
-            summaries = _reconstruct(client, job, plan, writer, quiet)
+            with (
+                staging.staged(client, scan, staged, plan, settings, inputs, say, quiet=quiet) as read_from,
+                report.recording(),
+                dashboard.show_run(client, **_shown(settings, plan, writer, begun)) as feed,
+            ):
+                job = Job(
+                    read_from,
+                    settings,
+                    fold_about,
+                    geometry,
+                    scale,
+                    plan.block,
+                    wanted.threads,
+                    writer.path,
+                    feed,
+                    plan.ahead,
+                )
+                summaries = _reconstruct(client, job, plan, writer, quiet)
             writer.finish()
     summary = _summary(plan, begun, summaries, time.monotonic() - started)
     written = record.write_summary(settings.output, summary)
     shape = " × ".join(map(str, writer.shape))
     if repaired := repairs(summaries):
         say(repaired)
+    for note in summary["notes"]:
+        say(f"note: {note}")
     say(f"{settings.output}: {shape} (z, y, x), {unit}, in {duration(summary['seconds'])}")
     say(f"settings in {record.run_file(settings.output)}, summary in {written}")
+    report.save()
     return Run(settings.output, plan, axis, summary)
 
 
@@ -222,11 +260,12 @@ def _create(
     writer = io.create_volume(
         settings.output,
         (scan.shape[1], geometry.height, geometry.width),
-        np.float32,
+        volume_dtype(scan),
         voxel_size_um=scan.pixel_size,
         origin_um=origin_of(scan, geometry),
         attributes={"settings": settings.that_decide_the_result(), **begun},
         slab=begun["slab"],
+        levels=settings.levels,
         overwrite=overwrite,
         resume=resumed,
         inputs=scan.inputs,
@@ -236,10 +275,37 @@ def _create(
     return writer
 
 
+def _shown(settings: ReconSettings, plan: Plan, writer: io.VolumeWriter, begun: dict[str, Any]) -> dict[str, Any]:
+    """What the page of the dashboard is told of a run: settings that are not what they are by default, and results."""
+    waiting = {slab.index for slab in _waiting(settings, plan)}
+    resources = plan.resources
+    return {
+        "name": str(settings.output),
+        "shape": writer.shape,
+        "slabs": plan.slabs,
+        "done": [slab.index for slab in plan.slabs if slab.index not in waiting],
+        "algorithm": settings.algorithm,
+        "iterations": None if settings.algorithm == "fbp" else settings.iterations,
+        "unit": begun["unit"],
+        "planned_memory": plan.worker_memory,
+        "settings": settings.model_dump(mode="json", exclude_defaults=True)
+        | {"center": f"{begun['center']:.2f}, {begun['how']}", "dtype": writer.dtype}
+        | {
+            "workers": f"{resources.workers}, {resources.threads} thread{'s' * (resources.threads > 1)} each",
+            "slab": f"{begun['slab']} slices",
+        },
+    }
+
+
+def _waiting(settings: ReconSettings, plan: Plan) -> list[Slab]:
+    """The slabs that a run before has not finished."""
+    done = set(Progress(progress_folder(settings.output)).slabs())
+    return [slab for slab in plan.slabs if (slab.start, slab.stop) not in done]
+
+
 def _reconstruct(client: "Client", job: Job, plan: Plan, writer: io.VolumeWriter, quiet: bool) -> list[SlabSummary]:
     """Send out the slabs that are not done yet, and wait for them."""
-    done = set(writer.done())
-    waiting = [slab for slab in plan.slabs if (slab.start, slab.stop) not in done]
+    waiting = _waiting(job.settings, plan)
     summaries: list[SlabSummary] = []
     with Counter(len(plan.slabs), "slabs", done=len(plan.slabs) - len(waiting), quiet=quiet) as counter:
 
@@ -248,30 +314,11 @@ def _reconstruct(client: "Client", job: Job, plan: Plan, writer: io.VolumeWriter
             counter.advance()
 
         try:
-            queue.run_tasks(client, reconstruct_slab, job, waiting, finished)
+            queue.run_tasks(client, reconstruct_slab, job, waiting, finished, ahead=plan.ahead)
         except queue.TaskFailed as failed:
-            raise _stopped(failed, plan, job) from failed.cause
+            named = f"{failed.item} (slab {failed.item.index + 1} of {len(plan.slabs)})"
+            raise stopped(failed, named, plan, job.settings.output) from failed.cause
     return summaries
-
-
-def _stopped(failed: queue.TaskFailed, plan: Plan, job: Job) -> Exception:
-    """What a slab that failed means for the user; a fault of the program is handed on as it is."""
-    slab = f"{failed.item} (slab {failed.item.index + 1} of {len(plan.slabs)})"
-    go_on = f"what is done is kept in {job.settings.output}: go on with --resume"
-    limit = size(plan.resources.memory)
-    if failed.killed:
-        return StoppedError(
-            f"{slab} killed each of the {clusters.TRIES} workers that tried it, most likely for want of "
-            f"memory (each worker may use {limit}, the plan says {size(plan.worker_memory)}); "
-            f"{go_on} and more --memory"
-        )
-    if isinstance(failed.cause, MemoryError):
-        return StoppedError(f"{slab} found no memory within {limit}; {go_on} and more --memory")
-    if isinstance(failed.cause, StoppedError):
-        return StoppedError(f"{slab}: {failed.cause}")
-    if isinstance(failed.cause, DtomoError | OSError):
-        return StoppedError(f"{slab}: {failed.cause}; {go_on}")
-    return failed.cause if isinstance(failed.cause, Exception) else RuntimeError(str(failed.cause))
 
 
 def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], seconds: float) -> dict[str, Any]:
@@ -296,6 +343,7 @@ def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], second
         "dead_pixels": sum(slab.dead_pixels for slab in slabs),
         "repaired_values": sum(slab.repaired_values for slab in slabs),
         "warnings": sorted({warning for slab in slabs for warning in slab.warnings}),
+        "notes": sorted({note for slab in slabs for note in slab.notes}),
         "slabs_done_before": len(plan.slabs) - len(slabs),
         "slabs": [dataclasses.asdict(slab) for slab in sorted(slabs, key=lambda slab: slab.start)],
     }

@@ -8,17 +8,21 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtomo import io
 from dtomo.arrays import empty_aligned
+from dtomo.dashboard import Feed, SlabFeed, Solving, watch_slab
 from dtomo.distributed.slabs import Slab
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels.layout import projections_inside_out
 from dtomo.memory import keep_memory
 from dtomo.prep.flats import NormalizeReport
+from dtomo.recon.ahead import ReadAhead, RowReader
+from dtomo.recon.checkpoints import Finished, SlabCheckpoints
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
@@ -26,6 +30,7 @@ from dtomo.threads import set_threads
 MUCH = 0.01
 """Part of the pixels or values above which repairs are worth a warning."""
 
+_READ_AHEAD = ReadAhead()
 _BUSY = threading.Lock()
 """One slab at a time in a process, whatever the cluster's threads: each is given all of them."""
 
@@ -49,7 +54,11 @@ class SlabSummary:
     worker
         Number of the process.
     warnings
-        Sentences.
+        Sentences about what was read.
+    notes
+        Sentences about the run: checkpoints that were damaged or could not be written.
+    resumed
+        Iterations that were not made again, thanks to a checkpoint; of a slab in blocks, of all blocks together.
     """
 
     start: int
@@ -63,6 +72,8 @@ class SlabSummary:
     peak_memory: int
     worker: int
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    resumed: int = 0
 
 
 def repairs(slabs: Sequence[SlabSummary]) -> str:
@@ -124,13 +135,17 @@ class Job:
     geometry
         Of the prepared projections.
     scale
-        From attenuation per pixel to the unit of the output.
+        From values per pixel to the unit of the output.
     block
         Slices worked on at a time.
     threads
         Compute threads of a worker.
     output
         The volume, created already.
+    feed
+        Goes to the page of the dashboard; None: there is none.
+    ahead
+        Whether rows may be read ahead.
     """
 
     scan: io.Scan
@@ -141,10 +156,12 @@ class Job:
     block: int
     threads: int
     output: Path
+    feed: Feed | None = None
+    ahead: bool = False
 
 
-def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
-    """Take a slab from the raw scan to the output.
+def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> SlabSummary:
+    """Take a slab from the raw scan to the output; `following` is what this worker will most likely have next.
 
     Raises
     ------
@@ -153,31 +170,34 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
     StoppedError
         Output that cannot be written.
     """
-    with _BUSY:
+    with _BUSY, watch_slab(job.feed, slab) as reports:
         set_threads(job.threads)
         keep_memory()
         watch = Stopwatch()
         report = NormalizeReport()
         residuals: list[float] = []
-        volume: NDArray[np.float32] | None = None
-        for block in slab.blocks(job.block):
-            data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap)
+        volume: NDArray[Any] | None = None
+        kept = SlabCheckpoints(job, slab)
+        blocks = slab.blocks(job.block)
+        for block, after in zip(blocks, [*blocks[1:], following and following.blocks(job.block)[0]]):
+            read = _READ_AHEAD.reader(job.scan, after.rows if after and job.ahead else None)
+            part, residual, found = _reconstruct_block(job, block, read, kept, watch, reports)
             report += found
-            data = np.swapaxes(projections_inside_out(data), 1, 2)
-            part, residual = solve(data, job.geometry, job.settings)
-            del data
             residuals += residual
-            part *= np.float32(job.scale)
             if len(block) == len(slab):
                 volume = part
             else:
                 volume = _empty_like_part(part, len(slab)) if volume is None else volume
-                volume[block.start - slab.start : block.stop - slab.start] = part
+                place = volume[block.start - slab.start : block.stop - slab.start]
+                place[...] = part
+                kept.finish(block, Finished(place, residual, found))
             del part
             watch.lap("computing")
         assert volume is not None
         io.open_writer(job.output).write_slab(slab.start, volume)
+        kept.remove()
         watch.lap("writing")
+        reports.picture(volume)
     return SlabSummary(
         start=slab.start,
         stop=slab.stop,
@@ -190,13 +210,35 @@ def reconstruct_slab(job: Job, slab: Slab) -> SlabSummary:
         peak_memory=peak_memory(),
         worker=os.getpid(),
         warnings=report.warnings,
+        notes=tuple(kept.notes),
+        resumed=kept.resumed,
     )
 
 
+def _reconstruct_block(
+    job: Job, block: Slab, read: RowReader, kept: SlabCheckpoints, watch: Stopwatch, reports: SlabFeed
+) -> Finished:
+    """A block of a slab, from raw counts to the unit of the output; or what was kept of it before a worker died."""
+    done = kept.finished(block)
+    if done is not None:
+        return done
+    data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap, read)
+    data = np.swapaxes(projections_inside_out(data), 1, 2)
+    part, residuals = solve(data, job.geometry, job.settings, reports.solving(block, kept.block(block), job.scale))
+    part *= np.float32(job.scale)
+    return Finished(part, residuals, found)
+
+
 def solve(
-    data: NDArray[np.float32], geometry: ParallelBeam, settings: ReconSettings
-) -> tuple[NDArray[np.float32], list[float]]:
-    """Slices (z, y, x) from line integrals (angle, row, column), and the residual left of each slice."""
+    data: NDArray[Any],
+    geometry: ParallelBeam,
+    settings: ReconSettings,
+    solving: Solving | None = None,
+) -> tuple[NDArray[Any], list[float]]:
+    """Slices (z, y, x) from line integrals (angle, row, column), and the residual left of each slice.
+
+    Both are float32, or both complex64. `solving` keeps and reports the states of an iterative algorithm.
+    """
     from dtomo import algorithms
     from dtomo.operators import ParallelProjector
 
@@ -207,18 +249,19 @@ def solve(
         if settings.nonnegative:
             np.maximum(volume, 0, out=volume)
         return volume, []
-    operator = ParallelProjector(geometry, data.shape[1], np.float32)
+    operator = ParallelProjector(geometry, data.shape[1], data.dtype)
+    watched: Any = {} if solving is None else {"callback": solving.callback, "checkpoints": solving}
     if settings.algorithm == "sirt":
         lower = 0.0 if settings.nonnegative else None
-        result = algorithms.sirt(operator, data, iterations=settings.iterations, lower=lower)
+        result = algorithms.sirt(operator, data, iterations=settings.iterations, lower=lower, **watched)
     else:
-        result = algorithms.cgls(operator, data, iterations=settings.iterations)
+        result = algorithms.cgls(operator, data, iterations=settings.iterations, **watched)
     first, last = result.residuals[0], result.residuals[-1]
     return result.solution, [float(ratio) for ratio in last[first > 0] / first[first > 0]]
 
 
-def _empty_like_part(part: NDArray[np.float32], slices: int) -> NDArray[np.float32]:
+def _empty_like_part(part: NDArray[Any], slices: int) -> NDArray[Any]:
     """An uninitialised slab (z, y, x) in the memory layout of one of its parts."""
     if part.strides[0] == part.itemsize:
-        return np.moveaxis(empty_aligned((*part.shape[1:], slices)), 2, 0)
-    return empty_aligned((slices, *part.shape[1:]))
+        return np.moveaxis(empty_aligned((*part.shape[1:], slices), part.dtype), 2, 0)
+    return empty_aligned((slices, *part.shape[1:]), part.dtype)
