@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dtomo.distributed.clusters import Resources
 
 HOST = "127.0.0.1"
+STARTS = 3
+"""Times that a cluster is started before it is given up."""
 
 Start = Callable[["Resources", str, Sequence[dict[str, str]]], "SpecCluster"]
 """Starts a cluster with a folder for scratch files and the environment of each worker."""
@@ -71,7 +73,7 @@ def _started(wanted: "Resources", scratch: str, start: Start) -> "SpecCluster":
         # the port of the dashboard is taken: dask falls back to a free one, and we say which
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         try:
-            return start(wanted, scratch, environments(wanted))
+            return _start_again(wanted, scratch, start)
         except RuntimeError as error:
             first = _first_cause(error)
             if str(first).startswith("CUDA"):
@@ -80,6 +82,17 @@ def _started(wanted: "Resources", scratch: str, start: Start) -> "SpecCluster":
                 "the worker processes cannot be started; a script that starts them must be a file, with its "
                 f"work under if __name__ == '__main__': ({first})"
             ) from error
+
+
+def _start_again(wanted: "Resources", scratch: str, start: Start) -> "SpecCluster":
+    """Start a cluster, `STARTS` times if need be: a worker that dies before it is up takes the others with it."""
+    for left in reversed(range(STARTS)):
+        try:
+            return start(wanted, scratch, environments(wanted))
+        except RuntimeError as error:
+            if not left or str(_first_cause(error)) != "Nanny failed to start worker process":
+                raise
+    raise AssertionError
 
 
 def _first_cause(error: BaseException) -> BaseException:
