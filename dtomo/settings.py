@@ -164,6 +164,7 @@ class ReconSettings(BaseModel):
     projections hold; None: what the scan says, or counts. ``normalized`` (true or false) may be given in its stead, for
     "transmission" and "counts". `zingers` and `stripes` that are None depend on the scan: see
     `dtomo.recon.prepare`. `levels` of OME-Zarr; None: until no side exceeds 256.
+    `compression` of OME-Zarr, without loss; None: fast.
 
     Raises
     ------
@@ -202,6 +203,7 @@ class ReconSettings(BaseModel):
     stripes: Literal["combined", "none"] | None = None
     fold: Literal["auto", "yes", "no"] = "auto"
     levels: Annotated[int, Field(ge=1)] | None = None
+    compression: Literal["none", "fast", "small"] | None = None
     cluster: str = "local"
     workers: Annotated[int, Field(ge=1)] | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -259,6 +261,7 @@ class ReconSettings(BaseModel):
         """`plain` without what leaves the bits alone: where and on how much it runs."""
         where = (
             "output",
+            "compression",
             "cluster",
             "workers",
             "threads",

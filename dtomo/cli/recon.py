@@ -88,6 +88,10 @@ def recon(
         int | None,
         typer.Option(help="Levels of OME-Zarr; default: to 256 voxels, 1: no pyramid.", rich_help_panel=_RESULT),
     ] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option(help="Of OME-Zarr, without loss: fast (default), small or none.", rich_help_panel=_RESULT),
+    ] = None,
     slab: Annotated[int | None, typer.Option(help="Slices per task.", rich_help_panel="Where it runs")] = None,
     checkpoint_every: options.CheckpointEvery = None,
     stage: options.Stage = None,

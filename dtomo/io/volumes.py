@@ -195,7 +195,7 @@ def create_volume(
         "origin_um": list(origin_um),
         "attributes": attributes or {},
         "levels": levels,
-        "compression": compression,
+        "compression": compression or ("fast" if kind == "zarr" else "none"),
     }
     progress = Progress(progress_folder(target))
     if resume and progress.settings() is not None:

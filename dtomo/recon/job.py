@@ -266,6 +266,7 @@ def _create(
         attributes={"settings": settings.that_decide_the_result(), **begun},
         slab=begun["slab"],
         levels=settings.levels,
+        compression=settings.compression,
         overwrite=overwrite,
         resume=resumed,
         inputs=scan.inputs,

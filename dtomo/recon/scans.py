@@ -57,6 +57,7 @@ def open_scan(settings: ReconSettings) -> io.Scan:
         )
     _check_values(scan, settings)
     io.volumes.check_levels(settings.output, settings.levels)
+    io.volumes.check_compression(settings.output, settings.compression)
     if settings.exclude_frames:
         scan = scan.select(_kept(len(scan.angles), settings))
     scan = scan.crop(slice(*(settings.rows or ())) if settings.rows else slice(None), _columns(settings))

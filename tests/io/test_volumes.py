@@ -306,3 +306,29 @@ def test_a_full_disk(name, small_disk):
             writer.write_slab(start, volume[start : start + 8])
     writer.finish()
     np.testing.assert_array_equal(open_volume(small_disk / name).array.compute(), volume)
+
+
+@pytest.mark.parametrize(("compression", "codec"), [(None, "lz4"), ("fast", "lz4"), ("small", "zstd"), ("none", None)])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.uint16])
+def test_compression_changes_bytes_and_no_voxel(compression, codec, dtype, tmp_path):
+    volume = np.abs(1000 * VOLUME).astype(dtype) * dtype(1 + 2j if dtype == np.complex64 else 1)
+    _write(tmp_path / "v.zarr", volume, compression=compression)
+    found = zarr.open_array(tmp_path / "v.zarr" / "0", mode="r").compressors
+    assert [str(one.cname.value) for one in found] == ([codec] if codec else [])
+    assert open_volume(tmp_path / "v.zarr").array.compute().tobytes() == volume.tobytes()
+
+
+def test_compression_that_a_format_does_not_have(tmp_path):
+    for name, compression, words in (
+        ("v.mrc", "small", "only OME-Zarr"),
+        ("v.tif", "fast", "only OME-Zarr"),
+        ("v.zarr", "gzip", "none, fast, small; got 'gzip'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            create_volume(tmp_path / name, VOLUME.shape, compression=compression)
+    assert list(tmp_path.iterdir()) == []
+    _write(tmp_path / "v.mrc", compression="none")
+    create_volume(tmp_path / "w.zarr", VOLUME.shape, slab=8)
+    create_volume(tmp_path / "w.zarr", VOLUME.shape, slab=8, compression="fast", resume=True)
+    with pytest.raises(UserError, match="begun with compression fast, not small"):
+        create_volume(tmp_path / "w.zarr", VOLUME.shape, slab=8, compression="small", resume=True)
