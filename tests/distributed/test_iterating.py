@@ -1,7 +1,10 @@
 """Iterations survive dead workers with the same bits; checkpoints are new roots; a poisonous slab is named."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dtomo import io
 from dtomo.distributed import graph
 from dtomo.distributed.clusters import TRIES, Resources, connect
 from dtomo.distributed.iterating import iterate, restore, save
@@ -222,3 +226,26 @@ def test_a_folder_that_cannot_be_written_to_stops_the_run(client: Any, tmp_path:
 def test_counts_that_make_no_sense_are_refused(client: Any, iterations: int, every: int) -> None:
     with pytest.raises(UserError, match="iterations count from 0"):
         Problem(client).run(iterations, every=every)
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "distribution.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    noisy = np.random.default_rng(0).standard_normal((70, 8, 8), np.float32)
+    writer = io.create_volume(tmp_path / "noisy.zarr", noisy.shape, np.float32, slab=70)
+    writer.write_slab(0, noisy)
+    writer.finish()
+    (tmp_path / "example.py").write_text(example.replace("step, 100,", "step, 11,"))
+    environment = os.environ | {"PYTHONPATH": str(page.parents[1])}
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = io.open_volume(tmp_path / "smooth.zarr").source.read()
+    solution = np.zeros_like(noisy)
+    for _ in range(11):
+        padded = np.pad(solution, [(1, 1), (0, 0), (0, 0)], mode="edge")
+        pull = noisy - solution / (1 + (solution**2).mean())
+        solution = solution + np.float32(0.1) * (pull + padded[:-2] + padded[2:] - 2 * padded[1:-1])
+    assert np.allclose(found, solution, atol=1e-4)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["iteration-0000000010"]
