@@ -246,11 +246,11 @@ def memory_directives(request: BatchRequest, memory: int, processes: int, thread
     return f"{total}M", []
 
 
-def environment_lines(threads: int) -> list[str]:
-    """Shell lines that give workers in a job the configuration that local ones have."""
+def environment_lines(threads: int, parts: str | tuple[str, ...] = "distributed.worker.") -> list[str]:
+    """Shell lines that give workers in a job the configuration that local ones have, or more `parts` of it."""
     exports = dict(thread_variables(threads))
     for name, value in CONFIGURATION.items():
-        if name.startswith("distributed.worker."):
+        if name.startswith(parts):
             exports["DASK_" + name.upper().replace(".", "__").replace("-", "_")] = str(value)
     return [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
 

@@ -116,17 +116,17 @@ def _sleep(folder: str, item: int) -> int:
 def test_retired_workers_are_replaced_until_the_work_is_done(
     slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers live 4 s, and one task after the other is done by several of them."""
+    """Workers live 8 s, and one task after the other is done by several of them."""
     said: list[str] = []
     results: list[int] = []
-    monkeypatch.setattr("dtomo.distributed.batch.lifetime_of", lambda request, walltime: (4, 1))
+    monkeypatch.setattr("dtomo.distributed.batch.lifetime_of", lambda request, walltime: (8, 1))
     with slurm_client(wanted(), wanted().options, said.append) as client:
         jobs = jobs_of(client)
         assert jobs is not None
         first = set(jobs.identifiers)
-        run_tasks(client, _sleep, str(tmp_path), range(8), lambda _, value: results.append(value))
+        run_tasks(client, _sleep, str(tmp_path), range(20), lambda _, value: results.append(value))
         last = set(jobs.identifiers)
-    assert sorted(results) == list(range(8))
+    assert sorted(results) == list(range(20))
     assert not first & last
     assert any("ended; new ones are submitted" in line for line in said)
 
