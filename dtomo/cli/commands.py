@@ -15,6 +15,7 @@ from dtomo.cli.demo import demo
 from dtomo.cli.info import info
 from dtomo.cli.recon import recon
 from dtomo.cli.simulate import app as simulate
+from dtomo.cli.slurm_script import slurm_script
 from dtomo.errors import DtomoError
 
 
@@ -71,4 +72,5 @@ app.command()(info)
 app.command()(center)
 app.command()(recon)
 app.command()(convert)
+app.command("slurm-script")(slurm_script)
 app.add_typer(simulate, name="simulate")
