@@ -71,6 +71,10 @@ KINDS = {
         lambda folder: _hdf5(folder, chunks=(1, 21, 17), **hdf5plugin.Bitshuffle()),
         dataclasses.replace(WHOLE, codec="bitshuffle"),
     ),
+    "bitshuffle zstd": (
+        lambda folder: _hdf5(folder, chunks=(1, 21, 17), **hdf5plugin.Bitshuffle(cname="zstd")),
+        dataclasses.replace(WHOLE, codec="bitshuffle zstd"),
+    ),
     "blosc": (
         lambda folder: _hdf5(folder, chunks=(1, 21, 17), **hdf5plugin.Blosc()),
         dataclasses.replace(WHOLE, codec="blosc"),
