@@ -126,8 +126,9 @@ def place(client: "Client", value: Any) -> Any:
     """
     from distributed import Future
     from distributed.protocol.pickle import dumps
+    from distributed.sizeof import sizeof
 
-    if value is None or isinstance(value, Future) or len(dumps(value)) <= INLINE:
+    if value is None or isinstance(value, Future) or (sizeof(value) <= INLINE and len(dumps(value)) <= INLINE):
         return value
     return client.scatter(value, broadcast=True, hash=False)
 

@@ -20,7 +20,7 @@ import numpy as np
 from dtomo.distributed import graph
 from dtomo.distributed.clusters import TRIES, WAIT_FOR_WORKERS
 from dtomo.distributed.graph import PinnedTask
-from dtomo.distributed.queue import TaskFailed, retired
+from dtomo.distributed.queue import TaskFailed, retired, wait_for_worker
 from dtomo.distributed.slab_array import SlabArray
 from dtomo.distributed.slabs import Slab
 from dtomo.errors import StoppedError, UserError, shown
@@ -128,9 +128,7 @@ def restore(
             continue
         path = folder / f"iteration-{number:010d}"
         try:
-            content = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-            slabs = tuple(Slab(*slab) for slab in content["slabs"])
-            axis, before = int(content["axis"]), content["made_with"]
+            slabs, axis, before = _read_manifest(path / _MANIFEST)
         except (OSError, ValueError, KeyError, TypeError):
             continue  # not whole: the one before it
         _refuse_other(path, before, _plain(made_with))
@@ -316,7 +314,7 @@ class _Losses:
             if len(graph.workers_in_order(self._client)) >= self.workers:
                 return
             time.sleep(0.1)
-        self._client.wait_for_workers(1)
+        wait_for_worker(self._client)
 
 
 def _settle(state: SlabArray) -> tuple[set[int], set[Slab]]:
@@ -410,6 +408,16 @@ def _load_part(path: Path, slab: Slab) -> Any:
 def _iterations(folder: Path) -> list[int]:
     found = (_NAME.fullmatch(item.name) for item in folder.iterdir()) if folder.is_dir() else ()
     return sorted(int(match[1]) for match in found if match)
+
+
+def _read_manifest(path: Path) -> tuple[tuple[Slab, ...], int, dict[str, Any]]:
+    """Slabs, axis and what the checkpoint was made with; raises what damaged JSON raises."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    slabs = tuple(Slab(*slab) for slab in content["slabs"])
+    borders = [0, *(number for slab in slabs for number in (slab.start, slab.stop))]
+    if not slabs or sorted(map(int, borders)) != borders or not isinstance(content["made_with"], dict):
+        raise ValueError(f"{path} is not what was written")
+    return slabs, int(content["axis"]), content["made_with"]
 
 
 def _plain(made_with: Mapping[str, Any] | None) -> Any:

@@ -284,15 +284,8 @@ def _workers(client: "Client", running: dict["Future", _Task[Any]], patience: fl
     Tasks of workers that have retired run elsewhere now, which is noted.
     """
     present = list(client.scheduler_info(n_workers=-1)["workers"])
-    jobs = jobs_of(client)
-    if not present and (jobs is not None or not running):
-        if jobs is not None:
-            jobs.wait()
-        else:
-            try:
-                client.wait_for_workers(1, timeout=patience)
-            except TimeoutError as error:
-                raise StoppedError(f"no worker is left, and none came back within {patience:.0f} s") from error
+    if not present and (jobs_of(client) is not None or not running):
+        wait_for_worker(client, patience)
         present = list(client.scheduler_info(n_workers=-1)["workers"])
     moved = {future.key: task for future, task in running.items() if task.worker not in present}
     if moved:
@@ -301,6 +294,24 @@ def _workers(client: "Client", running: dict["Future", _Task[Any]], patience: fl
                 if key in moved:
                     moved[key].worker = worker
     return present
+
+
+def wait_for_worker(client: "Client", patience: float = WAIT_FOR_WORKERS) -> None:
+    """Wait until there is a worker: for `patience` seconds, or for as long as jobs wait in a batch system.
+
+    Raises
+    ------
+    StoppedError
+        None came.
+    """
+    jobs = jobs_of(client)
+    if jobs is not None:
+        jobs.wait()
+        return
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    except TimeoutError as error:
+        raise StoppedError(f"no worker is left, and none came back within {patience:.0f} s") from error
 
 
 def _finished(futures: list[Any]) -> list[Any]:

@@ -167,7 +167,19 @@ def test_a_damaged_checkpoint_is_passed_over(client: Any, undisturbed: Any, tmp_
     assert found.tobytes() == undisturbed[True].tobytes()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"slabs": 3}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"slabs": 3}',
+        b"\xff\xfe",
+        b'{"slabs": [], "axis": 0, "made_with": {}}',
+        b'{"slabs": [[0, "a", 2]], "axis": 0, "made_with": {}}',
+        b'{"slabs": [[0, 0, 2]], "axis": 0, "made_with": 3}',
+    ],
+)
 def test_a_checkpoint_without_its_list_of_slabs_is_none(client: Any, tmp_path: Path, content: bytes) -> None:
     folder = tmp_path / "iteration-0000000002"
     folder.mkdir()

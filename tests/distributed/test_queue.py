@@ -36,6 +36,7 @@ def test_every_item_is_done_once(client: Any) -> None:
 def _raise_at_two(folder: str, item: int) -> None:
     if item == 2:
         raise OSError(28, "No space left on device")
+    time.sleep(0.1)
     Path(folder, str(item)).touch()
 
 
@@ -46,7 +47,7 @@ def test_a_task_that_raises_is_named_and_the_rest_is_not_started(client: Any, tm
     assert not caught.value.killed
     assert isinstance(caught.value.cause, OSError)
     assert caught.value.cause.errno == 28
-    time.sleep(0.2)
+    time.sleep(0.3)
     assert len(list(tmp_path.iterdir())) < 10
 
 
