@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dtomo.algorithms import fbp
+from dtomo.algorithms.fbp import sums_spectra
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.operators import FILTERS
@@ -245,3 +246,21 @@ def test_overwriting_the_projections_gives_the_same_bits(dtype):
         assert np.array_equal(given, before)  # another layout is copied; what is read-only stays
     assert np.array_equal(fbp(inside_out, geometry, overwrite=True), expected)
     assert not np.array_equal(inside_out, before)  # spared a copy
+
+
+@pytest.mark.parametrize(
+    ("size", "angles", "spectra"),
+    [
+        (512, 804, False),
+        (1024, 1608, False),
+        (1600, 2513, True),
+        (2048, 3217, True),
+        (2000, 256, False),
+        (8000, 400, False),
+    ],
+)
+def test_the_faster_way_for_that_width_and_number_of_angles(size, angles, spectra):
+    geometry = ParallelBeam(np.arange(angles) * 180 / angles, size)
+    assert sums_spectra(geometry) is spectra
+    assert sums_spectra(geometry, "nufft")
+    assert not sums_spectra(geometry, "backprojection")
