@@ -71,18 +71,22 @@ class Grid:
         found: dict[Plane, NDArray[Any]] = {}
         with np.errstate(invalid="ignore", over="ignore"):
             if len(rows):
-                found["xz"] = _mean(part[where, y, :], 1, step_x)
-                found["yz"] = _mean(part[where, :, x], 1, step_y)
+                found["xz"] = _mean(part[where, y, :], step_x)
+                found["yz"] = _mean(part[where, :, x], step_y)
             if also_xy is not None and start <= also_xy < start + len(part):
-                found["xy"] = _mean(_mean(part[also_xy - start], 1, step_x), 0, step_y)
+                found["xy"] = _thinned(part[also_xy - start], step_y, step_x)
         return found
 
 
-def _mean(image: NDArray[Any], axis: int, step: int) -> NDArray[Any]:
-    """Mean of blocks of `step` along an axis; what is left over at the end is left out."""
-    whole = image.shape[axis] // step
-    if axis == 0:
-        return image[: whole * step].reshape(whole, step, image.shape[1]).mean(1)
+def _thinned(image: NDArray[Any], step_y: int, step_x: int) -> NDArray[Any]:
+    """Mean of blocks of pixels, taken strip by strip: a whole copy might not fit into memory."""
+    strips = (image[first : first + step_y] for first in range(0, image.shape[0] - step_y + 1, step_y))
+    return np.stack([_mean(strip, step_x).mean(0) for strip in strips])
+
+
+def _mean(image: NDArray[Any], step: int) -> NDArray[Any]:
+    """Mean of blocks of `step` along the rows; what is left over at their end is left out."""
+    whole = image.shape[1] // step
     return image[:, : whole * step].reshape(image.shape[0], whole, step).mean(2)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dtomo.dashboard.thumbnails import MOST, PLANES, Grid, pack, unpack
 
-SHAPES = [(1, 1, 1), (5, 7, 9), (64, 300, 301), (1100, 513, 1024), (3, 2000, 40)]
+SHAPES = [(1, 1, 1), (5, 7, 9), (64, 300, 301), (1100, 9, 20), (5, 513, 1024), (3, 2000, 40)]
 
 
 def assembled(volume, slab):
