@@ -198,9 +198,10 @@ def test_the_script_does_not_go_on_for_ever(slurm: Path, scan: Path, tmp_path: P
     script = _script(tmp_path, *words)
     for name, says in (("USR1", "nothing was finished within this allocation"), ("TERM", "interrupted")):
         job = _submit(script)
-        _wait_for((output / ".dtomo" / "settings.json").exists, "output")
-        time.sleep(1)
+        log = tmp_path / f"dtomo-{job}.log"
+        _wait_for(lambda log=log: log.exists() and "dashboard:" in log.read_text(), "workers")
+        time.sleep(2)
         subprocess.run(["scancel", f"--signal={name}", "--batch", job], check=True)
         _wait_for(lambda: not squeue(), "end of the job", 60)
-        assert says in (tmp_path / f"dtomo-{job}.log").read_text()
+        assert says in log.read_text()
     assert len(list(tmp_path.glob("dtomo-*.log"))) == 2
