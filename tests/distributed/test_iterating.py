@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dtomo import io
 from dtomo.distributed import graph
+from dtomo.distributed.checkpoints import restore, save
 from dtomo.distributed.clusters import TRIES, Resources, connect
-from dtomo.distributed.iterating import iterate, restore, save
+from dtomo.distributed.iterating import iterate
 from dtomo.distributed.queue import TaskFailed
 from dtomo.distributed.slab_array import Halo, SlabArray
 from dtomo.distributed.slabs import Slab, cut
