@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec
 
 from dtomo.errors import UserError
 from dtomo.io.lock import refuse_if_locked, release_lock
@@ -29,9 +28,6 @@ from dtomo.io.sources import FrameStack, Source
 
 STAGED = "staged"
 """Name of the scratch store in the progress folder of an output, and its suffix in another folder."""
-
-# On raw counts LZ4 with bitshuffle halves what goes to the disk and back at memory speed: see docs/storage.md.
-COMPRESSOR = BloscCodec(cname="lz4", clevel=1, shuffle="bitshuffle")
 
 _EVERY_CHUNK = {"array.write_empty_chunks": True}  # a chunk of zeros is data, not absence
 
@@ -170,8 +166,16 @@ class Staging:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is staged, uncompressed: what it takes on disk at most, but for a little."""
-        return sum(math.prod(self.shape(name)) * source.dtype.itemsize for name, source in self.sources.items())
+        """Bytes on disk of all that is staged: chunks at the edges are as large as the others."""
+        total = 0
+        for name, source in self.sources.items():
+            padded = (-(-size // chunk) * chunk for size, chunk in zip(self.shape(name), self._chunk(name)))
+            total += math.prod(padded) * source.dtype.itemsize
+        return total
+
+    def _chunk(self, name: str) -> tuple[int, int, int]:
+        frames, rows, columns = self.shape(name)
+        return min(self.block, frames), min(self.band, rows), columns
 
     def blocks(self) -> list[FrameBlock]:
         """One task each; a block holds frames of one source, counted on from the source before."""
@@ -270,13 +274,12 @@ class Staging:
         return there
 
     def _create(self, name: str, source: Source) -> None:
-        frames, rows, columns = self.shape(name)
         zarr.create_array(
             self.folder / name,
-            shape=(frames, rows, columns),
+            shape=self.shape(name),
             dtype=source.dtype,
-            chunks=(min(self.block, frames), min(self.band, rows), columns),
-            compressors=COMPRESSOR,
+            chunks=self._chunk(name),
+            compressors=None,  # written and read once, counts with noise are quicker as they are: see docs/storage.md
             overwrite=True,
         )
 

@@ -36,8 +36,8 @@ _FIELDS = {"projections": "projection", "flats": "flat", "darks": "dark"}
 WORTH, LEAST = 1.3, 5.0
 """Frames are staged if reading them directly takes this many times longer, and this many seconds."""
 
-# Seconds per byte on one core, through Zarr and the scratch store's compression (measured on counts with noise).
-WRITING, READING = 1 / 0.5e9, 1 / 1.0e9
+# Seconds per byte on one core, through Zarr (measured).
+WRITING, READING = 1 / 0.5e9, 1 / 1.5e9
 
 CHUNK = 8 * 2**20
 """Bytes of a chunk of the scratch store, where memory allows it."""

@@ -173,8 +173,10 @@ def test_several_sources_are_counted_on(tmp_path):
         tmp_path / "s", {"projections": ArraySource(FRAMES), "flats": ArraySource(flats)}, (0, 21), (0, 17), 8, 5
     )
     assert [(block.start, block.stop) for block in staging.blocks()] == [(0, 5), (5, 10), (10, 13), (13, 16)]
-    assert staging.size == (13 + 3) * 21 * 17 * 2
+    assert staging.size == (15 + 3) * 24 * 17 * 2
     staging = _stage(staging)
+    on_disk = sum(path.stat().st_size for path in staging.folder.rglob("c/*/*/*"))
+    assert on_disk == staging.size
     np.testing.assert_array_equal(staging.staged("flats").read(), flats)
     np.testing.assert_array_equal(staging.staged("projections").read(), FRAMES)
 

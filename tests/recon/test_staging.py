@@ -164,7 +164,7 @@ def test_large_scans_of_whole_frames_are_staged_and_the_plan_says_so(tmp_path):
     staging = decision.staging
     assert staging is not None
     assert list(staging.sources) == ["projections"]
-    assert staging.size == 1500 * 2048 * 2048 * 2
+    assert 0 <= staging.size - 1500 * 2048 * 2048 * 2 < staging.block * 2048 * 2048 * 2
     assert staging.band == big.plan.block
     assert 2**20 <= staging.block * staging.band * 2048 * 2 <= 16 * 2**20
     assert decision.direct > 5 * decision.staged
