@@ -298,3 +298,23 @@ def test_a_slab_that_kills_each_worker_stops_the_run_and_is_named(scan, tmp_path
     whole = settings.model_copy(update={"output": tmp_path / "whole.zarr", "slab": 32})
     run(whole, quiet=True)
     assert np.array_equal(*(np.asarray(open_volume(path).array) for path in (output, whole.output)))
+
+
+def test_a_worker_killed_while_it_starts_ends_no_run(tmp_path):
+    killed: list[int] = []
+    before = {worker.pid for worker in workers(os.getpid())}
+
+    def kill_the_first() -> None:
+        """As soon as the server has forked one."""
+        while not killed:
+            for worker in [new for new in workers(os.getpid()) if new.pid not in before][:1]:
+                worker.kill()
+                killed.append(worker.pid)
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    with connect(Resources(2, 1, 2_000_000_000, dashboard=":0")) as client:
+        killer.join()
+        client.wait_for_workers(2, timeout=60)
+        assert len(client.run(os.getpid)) == 2
+        assert killed[0] not in client.run(os.getpid).values()
