@@ -25,16 +25,18 @@ _SAME_START = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """A process: its host, its number there, and when it was started (seconds since 1970)."""
+    """A process: its host, its number there, when it was started (seconds since 1970), and its Slurm job, if any."""
 
     host: str
     pid: int
     started: float
+    job: str | None = None
 
     @classmethod
     def this_process(cls) -> "Owner":
         """The process that asks."""
-        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
+        job = os.environ.get("SLURM_JOB_ID")
+        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time(), job)
 
     def is_here(self) -> bool:
         """Whether it is, or was, on this host."""
@@ -76,6 +78,8 @@ def refuse_if_locked(folder: Path, output: Path) -> None:
     if owner is None or owner.is_this_process():
         return
     if not owner.is_here():
+        if _is_of_an_ended_job(owner, lock):
+            return
         raise UserError(
             f"{output} is being written by a run on {owner.host} (process {owner.pid}); if that run is dead, "
             f"remove {lock} and try again"
@@ -85,6 +89,16 @@ def refuse_if_locked(folder: Path, output: Path) -> None:
             f"{output} is being written by another run (process {owner.pid}); wait for its end or stop it, "
             "or give another name"
         )
+
+
+def _is_of_an_ended_job(owner: Owner, lock: Path) -> bool:
+    """Whether a process on another host belonged to a job of this user that Slurm has ended, perhaps by killing it."""
+    from dtomo.distributed.jobs import ENDED, slurm_states
+
+    if owner.job is None or lock.stat().st_uid != os.getuid():
+        return False
+    states = slurm_states([owner.job])
+    return states is not None and states[owner.job].state in ENDED
 
 
 def take_lock(folder: Path, output: Path) -> None:
@@ -120,10 +134,11 @@ def release_lock(folder: Path) -> None:
 def _owner(lock: Path, output: Path) -> Owner | None:
     try:
         found = json.loads(lock.read_text())
-        return Owner(str(found["host"]), int(found["pid"]), float(found["started"]))
+        job = found.get("job")
+        return Owner(str(found["host"]), int(found["pid"]), float(found["started"]), None if job is None else str(job))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{lock} cannot be read, so a run may be writing {output}; if none does, remove that file and try again"
         ) from error
