@@ -309,9 +309,18 @@ def worker_names(scheduler: "Scheduler") -> tuple[dict[str, str], dict[str, str]
 
 
 def finite_range(images: list[NDArray[np.float32]], low: float = 0.5, high: float = 99.7) -> tuple[float, float]:
-    """Values shown black and white: percentiles of what is finite in all images, never equal."""
+    """Values shown black and white: percentiles of what is finite in all images, never equal.
+
+    Of large images every other pixel each way is taken, or every third, …: a percentile needs no more.
+    """
+    images = [image[:: _every(image, 0), :: _every(image, 1)] for image in images]
     values = np.concatenate([image[np.isfinite(image)] for image in images]) if images else np.zeros(0)
     if not values.size:
         return 0.0, 1.0
     black, white = (float(value) for value in np.percentile(values, [low, high]))
     return (black, white) if white > black else (black - 0.5, black + 0.5)
+
+
+def _every(image: NDArray[np.float32], axis: int) -> int:
+    """Every so-many-th pixel along an axis is enough for its gray values."""
+    return -(-image.shape[axis] // 200)
