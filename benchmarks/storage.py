@@ -297,7 +297,6 @@ def staging_table(rows: list[Row]) -> str:
         "compression",
         "staged",
         "whole run, s",
-        "staging, s",
         "reading in all tasks, s",
         "computing in all tasks, s",
     ]
