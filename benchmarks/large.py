@@ -233,7 +233,7 @@ def measure(chosen: argparse.Namespace, scan: Path, volume: Path, row: dict[str,
     whole = math.prod((truth.slices, truth.columns, truth.columns)) * 8
     print(f"scan {gigabytes(math.prod(alone.scan.shape) * 8)}, on disk {gigabytes(stored(scan))}; ", end="")
     print(f"volume {gigabytes(whole)}, on disk about {gigabytes(part * whole)}", flush=True)
-    options = ("--center", truth.center, "--workers", chosen.workers, "--memory", chosen.memory)
+    options: tuple[object, ...] = ("--center", truth.center, "--workers", chosen.workers, "--memory", chosen.memory)
     options = (*options, "--levels", chosen.levels, "--overwrite")
     planned = watch("recon", scan, volume, "--plan", *options).output
     done = watch("recon", scan, volume, *options)

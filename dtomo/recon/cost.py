@@ -155,7 +155,7 @@ def _writing(sizes: Sizes, slices: int) -> int:
     if io.volumes.volume_format(sizes.settings.output) != "zarr":
         return min(2 * volume, 2 * PIECE)
     levels = 0 if sizes.settings.levels == 1 else volume // 7
-    return min(volume, 3 * math.prod(io.ome_zarr.SHARD) * FLOAT * sizes.lanes) + levels
+    return 3 * min(volume, math.prod(io.ome_zarr.SHARD) * FLOAT * sizes.lanes) + levels  # voxels, chunks, shard
 
 
 def make_plan(
