@@ -244,7 +244,7 @@ def _pull(
 ) -> None:
     """One task for each worker that is free, until all are done; `taken` gets each finished future."""
     name = f"dtomo-{uuid4().hex[:12]}"
-    common = client.submit(_identity, shared, key=f"{name}-shared", pure=False)
+    common = _Shared(client, shared, name)
     tasks = [_Task(index, item) for index, item in enumerate(items)]
     running: dict[Future, _Task[Any]] = {}
     left = len(tasks)
@@ -261,13 +261,23 @@ def _pull(
                 hint = () if not hints else (None,) if following is None else (items[following],)
                 key = f"{name}-{index}-{task.tries}-{uuid4().hex[:4]}"
                 future = client.submit(
-                    function, common, task.item, *hint, key=key, workers=worker, allow_other_workers=True, pure=False
+                    function,
+                    common.future,
+                    task.item,
+                    *hint,
+                    key=key,
+                    workers=worker,
+                    allow_other_workers=True,
+                    pure=False,
                 )
                 task.worker, task.tries = worker, task.tries + 1
                 running[future] = task
             for future in _finished(list(running)):
                 task = running.pop(future)
-                if _to_be_tried_again(client, future, task):
+                if common.was_lost(future):
+                    task.tries -= 1
+                    order.put_back(task.index)
+                elif _to_be_tried_again(client, future, task):
                     order.put_back(task.index)
                 else:
                     taken(task.index, future)
@@ -276,6 +286,34 @@ def _pull(
     finally:
         if running:
             client.cancel(list(running), force=True)
+
+
+class _Shared:
+    """What all tasks share, as a node of the graph: made again where a worker died that was just getting it.
+
+    Dask would hold it to blame for that death, and every task that needs it ever after.
+    """
+
+    def __init__(self, client: "Client", value: Any, name: str) -> None:
+        self._client, self._value, self._name, self._tries = client, value, name, 0
+        self.future = self._submit()
+
+    def _submit(self) -> "Future":
+        self._tries += 1
+        return self._client.submit(_identity, self._value, key=f"{self._name}-shared-{self._tries}", pure=False)
+
+    def was_lost(self, future: "Future") -> bool:
+        """Whether a task failed because this did, not through its own fault; it is then there again."""
+        from distributed.scheduler import KilledWorker
+
+        cause = future.exception() if future.status == "error" else None
+        if not isinstance(cause, KilledWorker) or not str(cause.task).startswith(f"{self._name}-shared-"):
+            return False
+        if cause.task == self.future.key:  # not seen yet by way of another task
+            if self._tries == TRIES:
+                return False
+            self.future = self._submit()
+        return True
 
 
 def _workers(client: "Client", running: dict["Future", _Task[Any]], patience: float) -> list[str]:

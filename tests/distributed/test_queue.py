@@ -230,3 +230,43 @@ def test_no_worker_left_is_said(tmp_path: Path) -> None:
         client.retire_workers(list(client.scheduler_info()["workers"]))
         with pytest.raises(StoppedError, match="no worker is left, and none came back within 1 s"):
             run_tasks(client, _product, 1, range(3), lambda *_: None, patience=1)
+
+
+class _KillsWhoeverGetsItFirst:
+    """As if a worker were killed while the value that all tasks share was on its way to it."""
+
+    def __init__(self, folder: str, spared: int, deaths: int) -> None:
+        self.folder, self.spared, self.deaths = folder, spared, deaths
+
+    def __reduce__(self) -> Any:
+        return _arrive, (self.folder, self.spared, self.deaths)
+
+
+def _arrive(folder: str, spared: int, deaths: int) -> _KillsWhoeverGetsItFirst:
+    if os.getpid() != spared and len(list(Path(folder).iterdir())) < deaths:
+        Path(folder, str(os.getpid())).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _KillsWhoeverGetsItFirst(folder, spared, deaths)
+
+
+def _deaths(shared: _KillsWhoeverGetsItFirst, item: int) -> int:
+    return shared.deaths + item
+
+
+@pytest.mark.parametrize("deaths", [1, TRIES - 1])
+def test_a_worker_killed_while_it_gets_what_is_shared_is_no_tasks_fault(
+    client: Any, tmp_path: Path, deaths: int
+) -> None:
+    results: list[int] = []
+    shared = _KillsWhoeverGetsItFirst(str(tmp_path), os.getpid(), deaths)
+    run_tasks(client, _deaths, shared, range(9), lambda _, value: results.append(value))
+    assert sorted(results) == [deaths + item for item in range(9)]
+    assert len(list(tmp_path.iterdir())) == deaths
+
+
+def test_a_shared_value_that_kills_whoever_gets_it_is_given_up(client: Any, tmp_path: Path) -> None:
+    shared = _KillsWhoeverGetsItFirst(str(tmp_path), os.getpid(), 1000)
+    with pytest.raises(TaskFailed) as caught:
+        run_tasks(client, _deaths, shared, range(9), lambda *_: None)
+    assert caught.value.killed
+    assert len(list(tmp_path.iterdir())) <= TRIES + 4
