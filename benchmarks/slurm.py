@@ -53,6 +53,7 @@ def main() -> None:
     """Print what happened."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="of work for one worker")
+    parser.add_argument("--iterations", type=int, help="instead of what --minutes come to")
     parser.add_argument("--walltime", default="00:02:00", help="of a job")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dtomo-slurm-") as name, running(Path(name, "slurm")):
@@ -60,8 +61,10 @@ def main() -> None:
         scan = folder / "scan.h5"
         simulate_scan(scan, size=128, rows=128, center=74.5, photons=1e5)
         local = ("--workers", "1", "--threads", "1", "--memory", "1GB")
-        few, many = (recon(scan, folder / "try.zarr", count, *local)[0] for count in (1, 11))
-        iterations = max(2, round(10 * 60 * given.minutes / max(0.1, many - few)))
+        iterations = given.iterations
+        if iterations is None:
+            few, many = (recon(scan, folder / "try.zarr", count, *local)[0] for count in (1, 11))
+            iterations = max(2, round(10 * 60 * given.minutes / max(0.1, many - few)))
         alone, _ = recon(scan, folder / "alone.zarr", iterations, *local)
         jobs = ("--cluster", "slurm", "--interface", "lo", "--walltime", given.walltime, "--checkpoint-every", "0.1")
         seconds, said = recon(scan, folder / "jobs.zarr", iterations, *jobs, *local)
