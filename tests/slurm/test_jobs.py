@@ -85,18 +85,24 @@ def test_a_cancelled_job_is_replaced_and_costs_no_try(client: Any, tmp_path: Pat
     before = set(squeue())
     runner.start()
     killed: set[int] = set()
-    for _ in range(4):
-        started = {int(path.name.split("-")[2]) for path in tmp_path.glob("started-0-*")}
+
+    def next_process() -> int:
+        """The process in which item 0 has been started again."""
         until = time.monotonic() + 60
-        while not started - killed and time.monotonic() < until:
+        while time.monotonic() < until:
+            started = {int(path.name.split("-")[2]) for path in tmp_path.glob("started-0-*")} - killed
+            if started:
+                return started.pop()
             time.sleep(0.1)
-            started = {int(path.name.split("-")[2]) for path in tmp_path.glob("started-0-*")}
-        (process,) = started - killed
+        raise AssertionError("the task was not started again")
+
+    for _ in range(4):
+        process = next_process()
         killed.add(process)
-        owner = client.run(os.getpid)
-        address = next(address for address, number in owner.items() if number == process)
+        address = next(address for address, number in client.run(os.getpid).items() if number == process)
         identifier = client.run(lambda: os.environ["SLURM_JOB_ID"], workers=[address])[address]
         subprocess.run(["scancel", identifier], check=True)
+    next_process()
     (tmp_path / "go").touch()
     runner.join(timeout=120)
     assert not runner.is_alive()
