@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DTOMO = [sys.executable, "-m", "dtomo.cli"]
 Squeue = Callable[[], dict[str, tuple[str, str]]]
 QUICK = ("--center", 38.5)
-SLOW = (*QUICK, "--algorithm", "sirt", "--iterations", 150, "--slab", 8)
+SLOW = (*QUICK, "--algorithm", "sirt", "--iterations", 100, "--slab", 8)
 ON_SLURM = ("--cluster", "slurm", "--interface", "lo", "--threads", 1, "--memory", "600MB", "--queue", "main")
 
 
