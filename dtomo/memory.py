@@ -55,7 +55,9 @@ class BlockStore:
         """Uninitialised bytes that begin on a page."""
         with self._lock:
             self._take_back()
-            fitting = [i for i, memory in enumerate(self._kept) if 2 * memory.nbytes <= 3 * size and size <= memory.nbytes]
+            fitting = [
+                i for i, memory in enumerate(self._kept) if 2 * memory.nbytes <= 3 * size and size <= memory.nbytes
+            ]
             if fitting:
                 memory = self._kept.pop(min(fitting, key=lambda i: self._kept[i].nbytes))
             else:

@@ -44,6 +44,7 @@ def slurm_script(context: typer.Context, **given: Any) -> None:
     """
     from dtomo.distributed.batch import parse_request
     from dtomo.distributed.clusters import parse_memory
+    from dtomo.distributed.devices import parse_devices
     from dtomo.distributed.script import Allocation
     from dtomo.distributed.script import slurm_script as script
     from dtomo.io import volume_format
@@ -60,6 +61,7 @@ def slurm_script(context: typer.Context, **given: Any) -> None:
     allocation = Allocation(own["nodes"], own["workers"], own["threads"], parse_memory(own["memory"]), request)
     settings = _checked(ReconSettings, given)
     volume_format(settings.output)
+    parse_devices(settings.devices or "")
     output = settings.output.absolute()
     command = ["recon", *_words(context, given)]
     print(script(command, allocation, output, progress_folder(output), overwrite=overwrite), end="")

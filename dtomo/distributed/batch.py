@@ -119,6 +119,10 @@ def parse_walltime(value: object, option: str = "--walltime") -> int:
         # after days, the first is hours; else one or two parts begin with minutes
         scales = (3600, 60, 1) if match["days"] or len(parts) == 3 else (60, 1)
         seconds = 86400 * int(match["days"] or 0) + sum(a * b for a, b in zip(parts, scales))
+        if any(part > 59 for part in parts[-2:]) and len(parts) == 3:
+            seconds = None  # 99:99:99
+        if match["days"] and parts[0] > 23:
+            seconds = None
     if seconds is None or seconds < LEAST_WALLTIME:
         raise UserError(f"{option} is a time such as 02:00:00 or 2h, a minute at least; got {shown(repr(value))}")
     return seconds

@@ -35,6 +35,8 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
         raise UserError(f"the cluster file {path} is not valid YAML") from error
     if not isinstance(read, dict):
         raise UserError(f"the cluster file {path} must hold keys and values ({', '.join(_YAML_KEYS)})")
+    if "address" in read and "cluster" in read:
+        raise UserError(f"the cluster file {path} has both cluster and address; give one of them")
     if "address" in read:
         read["cluster"] = read.pop("address")
     batch = [str(read.get("cluster"))] if read.get("cluster") in BATCH_SYSTEMS else []

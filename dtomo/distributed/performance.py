@@ -27,6 +27,11 @@ def check_report(path: Path, overwrite: bool = False) -> None:
         raise UserError(f"the performance report {path} exists; name another file or give --overwrite")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"the performance report {path} cannot be written: its folder is read-only")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"the performance report {path} cannot be written: {error.strerror}") from error
 
 
 class Report:

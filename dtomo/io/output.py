@@ -12,7 +12,7 @@ from pathlib import Path
 
 import h5py
 
-from dtomo.errors import StoppedError, UserError
+from dtomo.errors import StoppedError, UserError, shown
 from dtomo.io.lock import refuse_if_locked, release_lock
 
 PROGRESS = ".dtomo"
@@ -94,9 +94,19 @@ def _is_store(path: Path) -> bool:
 
 def _check_progress(asked: Path, folder: Path) -> None:
     """Refuse what another run is writing, and what only bears the name of a progress folder."""
-    if not folder.is_dir() or not all(_PROGRESS_FILE.fullmatch(item.name) for item in folder.iterdir()):
+    strange = sorted(item.name for item in folder.iterdir() if not _is_ours(item)) if folder.is_dir() else []
+    if strange and (folder / "settings.json").is_file():
+        raise UserError(
+            f"the progress of {asked} lies in {folder}, which also holds {shown(strange[0])}, not written by dtomo; "
+            "move that away"
+        )
+    if strange or not folder.is_dir():
         raise UserError(f"{asked} needs the name {folder} for its progress, which is in use; give another name")
     refuse_if_locked(folder, asked)
+
+
+def _is_ours(item: Path) -> bool:
+    return _PROGRESS_FILE.fullmatch(item.name) is not None
 
 
 def _check_existing(asked: Path, target: Path, present: bool, unfinished: bool, overwrite: bool, resume: bool) -> None:

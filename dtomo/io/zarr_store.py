@@ -58,8 +58,27 @@ def read_zarr_scan(path: Path) -> Reading:
     """
     if progress_folder(path).is_dir():
         raise UserError(f"{path} is unfinished: its writing was interrupted; write it again")
+    if _is_array(path):
+        return _read_array(path)
     with _opened_group(path) as group:
         return _read(path, group)
+
+
+def _is_array(path: Path) -> bool:
+    """Whether a store is one array, without a group around it."""
+    try:
+        return isinstance(zarr.open(path, mode="r"), zarr.Array)
+    except (*DAMAGE, zarr.errors.BaseZarrError):
+        return False  # opening it as a group says what is wrong
+
+
+def _read_array(path: Path) -> Reading:
+    """Projections alone; the angles are given."""
+    data = zarr.open_array(path, mode="r")
+    shape = (1, *data.shape) if data.ndim == 2 else data.shape
+    check_frames(shape, data.dtype, str(path), complex_too=True)
+    source = ZarrSource(path, "", shape, data.dtype.newbyteorder("="))
+    return Reading(path, "zarr", source, found={"projections": str(path)}, inputs=[path])
 
 
 def _read(path: Path, group: zarr.Group) -> Reading:
@@ -102,6 +121,8 @@ def stated_values(path: Path) -> Values | None:
     UserError
         Something else than "counts", "transmission" or "integrals".
     """
+    if _is_array(path):
+        return None
     with _opened_group(path) as group:
         stated = group.attrs.get("values")
         if stated is None:

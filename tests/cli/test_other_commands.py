@@ -113,3 +113,11 @@ def test_no_memory_in_the_midst_of_a_volume_is_code_3(here, tmp_path, monkeypatc
     assert done.returncode == 3
     assert "out.tif is unfinished" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("devices", ["0,,1", "foo", "-1"])
+def test_a_slurm_script_is_not_written_for_devices_that_are_none(here, scan, devices):
+    done = here("slurm-script", scan, "out.zarr", f"--devices={devices}")
+    assert done.returncode == 2
+    assert "--devices takes indices" in done.stderr
+    assert not done.stdout

@@ -51,7 +51,9 @@ def test_times_as_slurm_writes_them(text: Any, seconds: int) -> None:
     assert parse_walltime(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "59s", "-1", "1:2:3:4", "soon", "1-", "-", "00:00:10", "9" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "0", "59s", "-1", "1:2:3:4", "soon", "1-", "-", "00:00:10", "99:99:99", "1-25", "1:60:00", "9" * 40]
+)
 def test_other_times_are_refused(text: Any) -> None:
     with pytest.raises(UserError, match="--walltime is a time such as 02:00:00"):
         parse_walltime(text)

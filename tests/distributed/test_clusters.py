@@ -58,6 +58,7 @@ def test_unknown_clusters_are_refused(name: str) -> None:
         ("workers: many", "--workers is a whole number"),
         ("workers: 0", "--workers is a whole number"),
         ("nodes: 3", "unknown keys nodes"),
+        ("cluster: local\naddress: tcp://a:1", "both cluster and address"),
         ("{", "not valid YAML"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
         ("cluster: slurm\nslurm: 3", "key slurm of the cluster file .* must hold keys and values"),

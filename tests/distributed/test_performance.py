@@ -1,5 +1,8 @@
 """Dask's report of a run: where it may be written, and that it is."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from dtomo.distributed.clusters import Resources, connect
@@ -60,6 +63,12 @@ def test_places_where_no_report_can_be(tmp_path, name, words):
     with pytest.raises(UserError, match=words):
         Report(tmp_path / name)
     assert (tmp_path / "there.html").read_text() == "mine"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder where no file can be made")
+def test_a_folder_that_takes_no_file_is_refused():
+    with pytest.raises(UserError, match="cannot be written"):
+        Report(Path("/proc/report.html"))
 
 
 def test_overwrite_replaces_a_report(client, tmp_path):

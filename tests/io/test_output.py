@@ -10,7 +10,7 @@ import tifffile
 
 from dtomo.errors import UserError
 from dtomo.io import check_output, create_volume, write_dxchange
-from dtomo.io.output import clear
+from dtomo.io.output import clear, progress_folder
 
 
 def _tree(folder):
@@ -90,6 +90,13 @@ def test_a_folder_is_no_file_to_be_written(name, inside, tmp_path):
         (tmp_path / name / inside).write_text("text")
     for choice in ({}, {"overwrite": True}, {"resume": True}):
         _refused("is a folder, but the output is one file", tmp_path, tmp_path / name, **choice)
+
+
+def test_a_stray_file_among_the_progress_is_named(tmp_path):
+    create_volume(tmp_path / "out.zarr", (16, 8, 8), np.float32)
+    (progress_folder(tmp_path / "out.zarr") / ".DS_Store").write_text("x")
+    with pytest.raises(UserError, match=r"also holds .*\.DS_Store.*, not written by dtomo; move that away"):
+        check_output(tmp_path / "out.zarr", resume=True)
 
 
 def test_missing_folder_and_no_space(tmp_path):
