@@ -55,9 +55,7 @@ class BlockStore:
         """Uninitialised bytes that begin on a page."""
         with self._lock:
             self._take_back()
-            fitting = [
-                i for i, memory in enumerate(self._kept) if 2 * memory.nbytes <= 3 * size and size <= memory.nbytes
-            ]
+            fitting = [i for i, memory in enumerate(self._kept) if size <= memory.nbytes <= 3 * size // 2]
             if fitting:
                 memory = self._kept.pop(min(fitting, key=lambda i: self._kept[i].nbytes))
             else:
