@@ -147,6 +147,9 @@ def disturb(bench: Bench, what: str, algorithm: str, whole: Undisturbed, rng: ra
             process = bench.start(algorithm, "--resume" if bench.output.exists() else "--overwrite")
         bench.finish(process)
         seconds = time.perf_counter() - started
+        if (bench.output / ".dtomo").exists():
+            left = sorted(str(item) for item in (bench.output / ".dtomo").rglob("*"))
+            raise SystemExit(f"a run that ended well left its progress folder, with {left[:20]}")
         same = digest(bench.output) == whole.digest
         return Row(what, algorithm, at, seconds, seconds - whole.seconds, bench.resumed(), same)
 

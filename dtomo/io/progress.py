@@ -76,8 +76,13 @@ class Progress:
         return [*gaps, (at, slices)] if at < slices else gaps
 
     def remove(self) -> None:
-        """Forget the folder: the output is complete."""
-        shutil.rmtree(self.folder)
+        """Forget the folder: the output is complete.
+
+        It loses its name first, so that a worker thought dead that still writes there cannot keep it.
+        """
+        gone = self.folder.with_name(f"{self.folder.name}.done-{os.getpid()}")
+        os.rename(self.folder, gone)
+        shutil.rmtree(gone)
 
 
 def _write_whole(path: Path, content: dict[str, Any]) -> None:

@@ -3,9 +3,13 @@
 import contextlib
 import dataclasses
 import hashlib
+import os
 import shutil
+import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from numpy.typing import NDArray
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from dtomo.recon.slab import Job
 
 
+_CLAIM = "claim"
+
+
 class Finished(NamedTuple):
     """A block that is done: its slices (z, y, x) in the unit of the output, what was left, what was repaired."""
 
@@ -32,8 +39,9 @@ class Finished(NamedTuple):
 class SlabCheckpoints:
     """Checkpoints of a slab: the solver's state in the present block, and the blocks done before.
 
-    They lie in the progress folder of the output. Nothing is written before it is time to: a slab that takes less
-    than that leaves the disk alone.
+    They lie in the progress folder of the output. No state is written before it is time to. Whoever solves a slab puts
+    a claim beside them: a worker that is thought dead, or was told to let go of its task, may still be at it, and stops
+    once another one has taken over or the slab is done.
 
     Parameters
     ----------
@@ -55,6 +63,43 @@ class SlabCheckpoints:
         self.notes: list[str] = []
         self.resumed = 0  # iterations that need not be made again
         self._unsaved: list[tuple[Slab, Finished]] = []
+        self._named, self._token, self._looked = str(slab), "", 0.0
+        if iterative:
+            self._claim()
+
+    def _claim(self) -> None:
+        token = f"{socket.gethostname()} {os.getpid()} {uuid4().hex}"
+        part = self.folder / f".{_CLAIM}.{os.getpid()}"
+        try:
+            self.folder.mkdir(exist_ok=True)  # the progress folder itself is there, or the run is over
+            part.write_text(token)
+            os.replace(part, self.folder / _CLAIM)
+        except OSError as error:
+            self.notes.append(f"{self.folder} cannot be written ({error.strerror}), so there are no checkpoints in it")
+            self.schedule = Schedule()
+            return
+        self._token = token
+
+    def check(self, *, now: bool = False) -> None:
+        """Stop where another worker has taken over; looks once a second, or `now`.
+
+        Raises
+        ------
+        StoppedError
+            The slab is somebody else's, or done.
+        """
+        if not self._token or (not now and time.monotonic() - self._looked < 1):
+            return
+        self._looked = time.monotonic()
+        try:
+            owner = (self.folder / _CLAIM).read_text()
+        except FileNotFoundError:
+            owner = ""
+            self.remove()  # what was being written meanwhile came too late
+            with contextlib.suppress(OSError):  # of a run that goes on
+                self.folder.parent.rmdir()
+        if owner != self._token:
+            raise StoppedError(f"{self._named} were taken over by another worker")
 
     def block(self, block: Slab) -> "BlockCheckpoints":
         """For the solver of a block."""
@@ -73,6 +118,7 @@ class SlabCheckpoints:
 
     def finish(self, block: Slab, done: Finished) -> None:
         """A block is done, and others follow; its slices stay as they are until the slab is done."""
+        self.check()
         self._unsaved.append((block, done))
         if self.schedule.due():
             self.save_finished()
@@ -116,11 +162,19 @@ class BlockCheckpoints:
         return found
 
     def offer(self, state: "State") -> None:
-        """Save the blocks done and the solver's state if it is time to."""
+        """Save the blocks done and the solver's state if it is time to.
+
+        Raises
+        ------
+        StoppedError
+            Another worker solves this slab now.
+        """
+        self.slab.check()
         if self.slab.schedule.due(state.iteration):
             self.slab.save_finished()
             self.store.keep(state)
             self._take_notes()
+            self.slab.check(now=True)
 
     def _take_notes(self) -> None:
         self.slab.notes += [note for note in self.store.notes if note not in self.slab.notes]

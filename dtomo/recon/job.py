@@ -175,6 +175,7 @@ def run(
                     plan.ahead,
                 )
                 summaries = _reconstruct(client, job, plan, writer, quiet)
+            stack.close()  # a worker that was told to let go of a slab may still be at it, and must not write now
             writer.finish()
     summary = _summary(plan, begun, summaries, time.monotonic() - started)
     written = record.write_summary(settings.output, summary)

@@ -194,6 +194,7 @@ def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> Sla
             del part
             watch.lap("computing")
         assert volume is not None
+        kept.check(now=True)
         io.open_writer(job.output).write_slab(slab.start, volume)
         kept.remove()
         watch.lap("writing")

@@ -25,7 +25,7 @@ from dtomo.io.output import unlocked_at_end
 from dtomo.recon import job as job_module
 from dtomo.recon import run
 from dtomo.recon.checkpoints import SlabCheckpoints
-from dtomo.recon.scans import geometry_of, open_scan
+from dtomo.recon.scans import geometry_of, open_scan, scale_of
 from dtomo.recon.slab import Job, reconstruct_slab
 from dtomo.settings import ReconSettings
 from dtomo.simulate import simulate_scan
@@ -207,7 +207,7 @@ def _job(scan: Path, output: Path, block: int, **more: Any) -> Job:
     opened = open_scan(settings)
     geometry = geometry_of(opened, CENTER, False)
     create_volume(output, (32, geometry.height, geometry.width), np.float32, slab=32)
-    return Job(opened, settings, None, geometry, 1.0, block, 1, output)
+    return Job(opened, settings, None, geometry, scale_of(opened)[0], block, 1, output)
 
 
 @pytest.mark.parametrize("every", ["0.002", "30it"])
@@ -227,7 +227,7 @@ def test_blocks_of_a_slab_that_were_done_are_not_done_again(scan, tmp_path, ever
         killer.start()
         run_tasks(client, reconstruct_slab, job, [slab], lambda _, summary: summaries.append(summary))
         killer.join()
-        assert not SlabCheckpoints(job, slab).folder.exists()
+        assert not list(progress(output).glob("checkpoints-*"))
     (summary,) = summaries
     assert summary.resumed > 2 * ITERATIONS["cgls"]
     assert not summary.notes
@@ -254,6 +254,28 @@ def test_a_checkpoint_of_other_settings_is_not_gone_on_from(scan, tmp_path):
         with pytest.raises(ValueError, match="made with stripes"):
             reconstruct_slab(other, slab)
         assert Checkpoints(store.folder, made_with=store.made_with).load() is not None
+
+
+def test_a_worker_thought_dead_stops_once_another_one_has_its_slab(scan, tmp_path, undisturbed):
+    """As when the scheduler takes a task from a worker that cannot stop: both solve the same slab."""
+    output = tmp_path / "out.zarr"
+    job, slab = _job(scan, output, 32, checkpoint_every="3it"), Slab(0, 0, 32)
+    with connect(Resources(2, 1, 2_000_000_000, dashboard=":0")) as client, unlocked_at_end(output):
+        one, two = client.scheduler_info(n_workers=-1)["workers"]
+        first = client.submit(reconstruct_slab, job, slab, workers=one, pure=False)
+        wait_for(lambda: reached(output) >= 6)
+        second = client.submit(reconstruct_slab, job, slab, workers=two, pure=False)
+        with pytest.raises(StoppedError, match="rows 0:32 were taken over by another worker"):
+            first.result()
+        assert second.result().resumed >= 4
+        # one that is at it when the run is over leaves nothing behind: the output counts as finished
+        third = client.submit(reconstruct_slab, dataclasses.replace(job, block=16), slab, workers=one, pure=False)
+        wait_for(lambda: list(progress(output).glob("checkpoints-*/at-*/state-*")))
+        open_writer(output).finish()
+        with pytest.raises(StoppedError, match="taken over"):
+            third.result()
+        assert not progress(output).exists()
+    assert np.array_equal(np.asarray(open_volume(output).array), undisturbed("cgls"))
 
 
 class DeadlySource:
