@@ -5,6 +5,7 @@ and never the frames, so that a task (or a whole Dask graph) that holds one stay
 read it.
 """
 
+import abc
 import contextlib
 import dataclasses
 import re
@@ -93,20 +94,20 @@ def frame_index(frames: Frames, count: int, location: str) -> NDArray[np.int64]:
     return np.where(index < 0, index + count, index).astype(np.int64)
 
 
-class FrameStack:
+class FrameStack(abc.ABC):
     """Common part of the sources: a subclass says how to open its file; reading is by runs of frames."""
 
     shape: tuple[int, int, int]
     dtype: np.dtype[Any]
 
     @property
+    @abc.abstractmethod
     def location(self) -> str:
         """Where it lies, for messages."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def opened(self) -> contextlib.AbstractContextManager[Any]:
         """The open 3-D array, indexed by three slices."""
-        raise NotImplementedError
 
     def read(
         self, frames: Frames = slice(None), rows: slice = slice(None), columns: slice = slice(None)
