@@ -8,6 +8,7 @@ from typing import Any
 from distributed import WorkerPlugin
 
 from dtomo.distributed.devices import OWN_DEVICE, POOL
+from dtomo.memory import keep_memory
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED of the driver
 
@@ -15,8 +16,9 @@ _driver_was_started = False
 
 
 def dask_setup(worker: Any) -> None:
-    """Leave Ctrl-C to the process that runs the job: it is sent to the whole group, and the client decides."""
+    """Leave Ctrl-C to the client (it is sent to the whole group), which decides; keep memory for later slabs."""
     global _driver_was_started
+    keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _driver_was_started = cuda_is_initialized()
 
