@@ -185,7 +185,8 @@ if [ "$code" -eq 0 ] || [ "$stopped" != time ]; then
     [ "$code" -eq 0 ] || [ -z "${folder:-}" ] || tail -n 20 "$folder"/*.log >&2
     exit "$code"
 fi
-new=$(find "$progress" -type f -newer "$stamp" ! -name lock.json ! -name settings.json ! -name '*claim*' -print -quit 2>/dev/null)
+new=$(find "$progress" -type f -newer "$stamp" \
+    ! -name lock.json ! -name settings.json ! -name '*claim*' -print -quit 2>/dev/null)
 if [ -z "$new" ]; then
     echo "nothing was finished within this allocation, so no other is asked for; give a longer --walltime," \
         "fewer slices per --slab, or a shorter --checkpoint-every" >&2
