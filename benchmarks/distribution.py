@@ -3,10 +3,13 @@
 overhead  iterations of 125 slabs whose kernel does nothing: milliseconds per slab, and bytes moved between iterations
 graph     a 64 GB iteration (2000³ complex64): tasks, bytes of its graph, time to build it
 sums      a sum of 16 arrays over four workers: bytes moved local-first, and added in pairs placed at random
-speedup   SIRT of a stack of slices on two workers and on one, of one thread each: medians of paired runs
+speedup   SIRT of a stack of slices on two workers and on one, of one thread each: medians of paired runs; beside them
+          the same work in two bare processes, each with its half: what the machine itself gives
 """
 
 import argparse
+import concurrent.futures
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
@@ -132,36 +135,78 @@ def _sirt(spec: tuple[int, int, int], slab: Any, data: NDArray[np.float32]) -> f
     return float(sirt(operator, data, iterations=iterations).solution[0, 0, 0])
 
 
+_BARE: dict[int, tuple[Any, NDArray[np.float32]]] = {}
+
+
+def _bare(spec: tuple[int, int, int], slab: Any) -> float:
+    """The work of a slab in a process of its own, which keeps its data and its memory as a worker does."""
+    from dtomo.memory import keep_memory
+
+    keep_memory()
+    if slab.index not in _BARE:
+        _BARE[slab.index] = slab, _sinograms(spec, slab)
+    return _sirt(spec, *_BARE[slab.index])
+
+
+class _BareProcesses:
+    """Two processes without a scheduler; the even slabs belong to one, the odd ones to the other."""
+
+    def __init__(self, slabs: list[Any]) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._pools = [concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) for _ in range(2)]
+        self._slabs = slabs
+
+    def run(self, spec: tuple[int, int, int]) -> None:
+        """All slabs, both processes at once."""
+        jobs = [self._pools[slab.index % 2].submit(_bare, spec, slab) for slab in self._slabs]
+        for job in jobs:
+            job.result()
+
+    def close(self) -> None:
+        """End both."""
+        for pool in self._pools:
+            pool.shutdown()
+
+
 def speedup(width: int, slices: int, angles: int, iterations: int, repeats: int) -> dict[str, Any]:
-    """Seconds of SIRT on one worker and on two, taken in turns; the ratio of the medians, and the median of ratios."""
+    """Seconds of SIRT on one worker, on two, and in two bare processes, in turns; with ratios."""
     from dtomo.distributed.clusters import Resources, connect
     from dtomo.distributed.slab_array import SlabArray
     from dtomo.distributed.slabs import cut, slab_height
 
     spec = (width, angles, iterations)
-    seconds: dict[int, list[float]] = {1: [], 2: []}
+    seconds: dict[str, list[float]] = {"1 worker": [], "2 workers": [], "2 bare processes": []}
+    one_worker, two_workers, bare = seconds.values()
     with (
         connect(Resources(1, 1, 8_000_000_000, dashboard=None)) as one,
         connect(Resources(2, 1, 8_000_000_000, dashboard=None)) as two,
     ):
         slabs = cut(slices, slab_height(slices, 2))
-        data = {count: SlabArray.create(client, _sinograms, spec, slabs) for count, client in ((1, one), (2, two))}
-        for array in data.values():
-            array.update(_sirt, (width, angles, 1)).wait()
+        one_array, two_array = (SlabArray.create(client, _sinograms, spec, slabs) for client in (one, two))
+        processes = _BareProcesses(list(slabs))
+        ways: list[Callable[[tuple[int, int, int]], Any]] = [
+            lambda spec: one_array.update(_sirt, spec).wait(),
+            lambda spec: two_array.update(_sirt, spec).wait(),
+            processes.run,
+        ]
+        for way in ways:
+            way((width, angles, 1))
         for _ in range(repeats):
-            for count, array in data.items():
+            for way, (name, taken) in zip(ways, seconds.items()):
                 start = time.perf_counter()
-                array.update(_sirt, spec).wait()
-                seconds[count].append(time.perf_counter() - start)
-                print(f"  {count} worker{'s' * (count > 1)}: {seconds[count][-1]:.2f} s", flush=True)
+                way(spec)
+                taken.append(time.perf_counter() - start)
+                print(f"  {name}: {taken[-1]:.2f} s", flush=True)
+        processes.close()
     return {
         "width": width,
         "slices": slices,
         "angles": angles,
         "iterations": iterations,
         "seconds": seconds,
-        "ratio": statistics.median(seconds[1]) / statistics.median(seconds[2]),
-        "median_of_ratios": statistics.median(a / b for a, b in zip(seconds[1], seconds[2])),
+        "ratio": statistics.median(one_worker) / statistics.median(two_workers),
+        "median_of_ratios": statistics.median(a / b for a, b in zip(one_worker, two_workers)),
+        "ratio_of_bare_processes": statistics.median(one_worker) / statistics.median(bare),
     }
 
 

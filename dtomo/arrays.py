@@ -1,11 +1,32 @@
-"""What every layer needs to know of arrays: aligned buffers, dtype rules, layouts."""
+"""What every layer needs to know of arrays: where they lie, aligned buffers, dtype rules, layouts."""
 
+import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.memory import empty_bytes
+
+
+def on_device(array: Any) -> bool:
+    """Whether an array lies on a GPU (is a CuPy array). Never imports CuPy."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(array, cupy.ndarray)
+
+
+def array_module(*arrays: Any) -> Any:
+    """NumPy, or CuPy where the arrays lie on a device; None and numbers lie anywhere.
+
+    Raises
+    ------
+    TypeError
+        Arrays on the host and on a device in one operation.
+    """
+    found = {on_device(array) for array in arrays if hasattr(array, "shape") and array.shape != ()}
+    if len(found) == 2:
+        raise TypeError("some of these arrays lie on the host and some on a device; move them first")
+    return sys.modules["cupy"] if True in found else np
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:

@@ -20,7 +20,7 @@ LAYERS = (
     {"algorithms"},
     {"operators", "geometry"},
     {"kernels"},
-    {"arrays", "elementwise", "errors", "memory", "threads"},
+    {"arrays", "device", "elementwise", "errors", "memory", "threads"},
 )
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 
@@ -41,6 +41,7 @@ FORBIDDEN = {
     "geometry": FORMATS_AND_DASK | {"rich", "pydantic"},
     "algorithms": FORMATS_AND_DASK | {"rich", "pydantic", "numba"},
     "arrays": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
+    "device": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "memory": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "elementwise": FORMATS_AND_DASK | {"rich", "pydantic"},
     "threads": FORMATS_AND_DASK | {"rich", "pydantic"},

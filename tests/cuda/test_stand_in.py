@@ -1,0 +1,52 @@
+"""The stand-in for CuPy finds what it is there to find."""
+
+import numpy as np
+import pytest
+from numba import cuda as numba_cuda
+
+from dtomo.arrays import array_module, on_device
+from dtomo.kernels.cuda.compiling import KERNELS, cuda_kernel
+
+
+def test_it_refuses_what_cupy_refuses(cupy):
+    host, device = np.ones(3, np.float32), cupy.ones(3, np.float32)
+    for wrong in (
+        lambda: np.asarray(device),
+        lambda: device + host,
+        lambda: host + device,
+        lambda: np.add(device, 1, out=host),
+        lambda: cupy.concatenate([device, host]),
+        lambda: device[host > 0],
+        lambda: np.add.reduce(device),
+    ):
+        with pytest.raises((TypeError, AttributeError)):
+            wrong()
+    with pytest.raises(TypeError):
+        device[:] = host
+
+
+def test_it_does_what_cupy_does(cupy):
+    device = cupy.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert isinstance(device.sum(), cupy.ndarray)
+    assert isinstance(np.sqrt(device), cupy.ndarray)
+    assert np.sum(device, axis=0).shape == (3,)
+    assert (device[1, 2] * np.float32(2)).get() == 10
+    np.add(device, 1, out=device)
+    assert device.get()[0, 0] == 1
+    assert on_device(device)
+    assert array_module(device, None, 2.0) is cupy
+    assert array_module(np.ones(2)) is np
+    with pytest.raises(TypeError, match="host"):
+        array_module(device, np.ones(2))
+
+
+def test_kernels_run_on_its_arrays(cupy):
+    @cuda_kernel("void(float32[::1], float32)", threads=(4,))
+    def scale(values, factor):
+        for k in range(numba_cuda.grid(1), values.size, numba_cuda.gridsize(1)):
+            values[k] *= factor
+
+    values = cupy.arange(10, dtype=np.float32)
+    scale.launch(2, values, 3.0)
+    del KERNELS[scale.name]
+    assert (values.get() == 3 * np.arange(10)).all()
