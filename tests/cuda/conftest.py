@@ -4,6 +4,7 @@ The simulator has to be chosen before Numba is imported: ``NUMBA_ENABLE_CUDASIM=
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ needs_simulator = pytest.mark.skipif(not SIMULATED, reason="runs with NUMBA_ENAB
 
 
 def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
     for item in items:
-        if item.get_closest_marker("without_simulator") is None:
+        if here in item.path.parents and item.get_closest_marker("without_simulator") is None:
             item.add_marker(needs_simulator)
 
 
