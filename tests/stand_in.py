@@ -12,6 +12,7 @@ import sys
 import types
 from typing import Any
 
+import finufft
 import numpy as np
 import scipy.fft
 import scipy.ndimage
@@ -56,6 +57,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # its name is CuPy's
     __array_priority__ = 100
 
     def __init__(self, host: np.ndarray[Any, Any]) -> None:
+        if host.base is None:
+            for hook in ON_ALLOCATION:
+                hook(host.nbytes)
         self.host = host
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -277,6 +281,14 @@ class _Event:
 class OutOfMemoryError(MemoryError):
     """As `cupy.cuda.memory.OutOfMemoryError`."""
 
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes).")
+        self._size = size
+
+
+ON_ALLOCATION: list[Any] = []
+"""Called with the bytes of every new device array; a test may put there what raises `OutOfMemoryError`."""
+
 
 class _Pool:
     """Counts nothing and frees nothing; a test may set `limit` and let allocations fail."""
@@ -298,6 +310,25 @@ class _Pool:
 
     def total_bytes(self) -> int:
         return 0
+
+    def free_bytes(self) -> int:
+        return 0
+
+
+class _PlanCache:
+    """As `cupy.fft.config.get_plan_cache()`; holds nothing."""
+
+    def __init__(self) -> None:
+        self.size, self.cleared = 16, 0
+
+    def set_size(self, size: int) -> None:
+        self.size = size
+
+    def get_size(self) -> int:
+        return self.size
+
+    def clear(self) -> None:
+        self.cleared += 1
 
 
 class _Device:
@@ -340,6 +371,65 @@ def _cuda() -> types.ModuleType:
     return module
 
 
+CUFINUFFT_OPTIONS = (
+    "upsampfac gpu_method gpu_sort gpu_binsizex gpu_binsizey gpu_binsizez gpu_obinsizex gpu_obinsizey gpu_obinsizez"
+    " gpu_maxsubprobsize gpu_kerevalmeth gpu_spreadinterponly gpu_maxbatchsize gpu_device_id gpu_stream modeord gpu_np"
+    " debug"
+).split()
+"""Fields of cuFINUFFT's structure of options, which its plan takes as keywords."""
+
+
+class CufinufftPlan:
+    """As `cufinufft.Plan`, by FINUFFT; takes C-contiguous device arrays of exactly the right dtype and size."""
+
+    def __init__(
+        self,
+        nufft_type: int,
+        n_modes: Any,
+        n_trans: int = 1,
+        eps: float = 1e-6,
+        isign: int | None = None,
+        dtype: str = "complex64",
+        **kwargs: Any,
+    ) -> None:
+        for name in kwargs:
+            if name not in CUFINUFFT_OPTIONS:
+                raise TypeError(f"Invalid option '{name}'")
+        sign = isign if isign is not None else -1 if nufft_type == 2 else 1
+        self._plan = finufft.Plan(nufft_type, n_modes, n_trans, eps, sign, dtype, nthreads=1)
+        self._dtype, self._kwargs, self._n_modes, self._n_trans = np.dtype(dtype), kwargs, tuple(n_modes), n_trans
+
+    def setpts(self, x: Any, y: Any = None, z: Any = None, s: Any = None, t: Any = None, u: Any = None) -> None:
+        real = np.dtype(np.float32 if self._dtype == np.complex64 else np.float64)
+        points = [self._checked(a, real, x.shape) for a in (x, y, z) if a is not None]
+        if x.ndim != 1 or len(points) != len(self._n_modes):
+            raise TypeError("Argument `x` must be a vector")
+        self._count = x.size
+        self._plan.setpts(*points)
+
+    def execute(self, data: Any, out: Any = None) -> Any:
+        batch = data.shape[:-1]
+        found = self._plan.execute(self._checked(data, self._dtype, (*batch, self._count)))
+        if out is None:
+            return _device(found)
+        self._checked(out, self._dtype, batch + self._n_modes)[...] = found.reshape(out.shape)
+        return out
+
+    @staticmethod
+    def _checked(array: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+        if not isinstance(array, ndarray) or array.dtype != dtype or array.shape != shape:
+            raise TypeError(f"not a device array of {dtype} and shape {shape}")
+        if not array.flags.c_contiguous:
+            raise TypeError("does not satisfy the following requirement: C")
+        return array.host
+
+
+def _cufinufft() -> types.ModuleType:
+    module = types.ModuleType("cufinufft")
+    module.Plan = CufinufftPlan  # type: ignore[attr-defined]
+    return module
+
+
 def install(monkeypatch: Any) -> types.ModuleType:
     """Put the stand-in in CuPy's place until the test ends; returns it."""
     cupy = _Space("cupy", np, "")
@@ -356,6 +446,9 @@ def install(monkeypatch: Any) -> types.ModuleType:
         "random": _Space("cupy.random", np.random, "random"),
     }  # fmt: skip
     cupy.__dict__.update(own)
+    plans = _PlanCache()
+    own["fft"].config = types.ModuleType("cupy.fft.config")
+    own["fft"].config.get_plan_cache = lambda: plans
     scipy_spaces = {
         "ndimage": _Space("cupyx.scipy.ndimage", scipy.ndimage, "cupyx.scipy.ndimage"),
         "fft": _Space("cupyx.scipy.fft", scipy.fft, "cupyx.scipy.fft"),
@@ -363,9 +456,16 @@ def install(monkeypatch: Any) -> types.ModuleType:
     }
     cupyx_scipy.__dict__.update(scipy_spaces)
     cupyx.__dict__.update(scipy=cupyx_scipy)
-    modules = {"cupy": cupy, "cupy.cuda": cuda, "cupyx": cupyx, "cupyx.scipy": cupyx_scipy}
+    modules = {
+        "cupy": cupy,
+        "cupy.fft.config": own["fft"].config,
+        "cupy.cuda": cuda,
+        "cupyx": cupyx,
+        "cupyx.scipy": cupyx_scipy,
+    }
     modules |= {f"cupy.{name}": own[name] for name in ("fft", "linalg", "random")}
     modules |= {f"cupyx.scipy.{name}": space for name, space in scipy_spaces.items()}
+    modules["cufinufft"] = _cufinufft()
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     from dtomo.kernels.cuda import compiling
