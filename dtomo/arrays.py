@@ -29,8 +29,10 @@ def array_module(*arrays: Any) -> Any:
     return sys.modules["cupy"] if True in found else np
 
 
-def empty_aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
-    """Uninitialised C-contiguous array whose first element lies on a 64-byte border."""
+def empty_aligned(shape: tuple[int, ...], dtype: Any = np.float32, xp: Any = np) -> NDArray[Any]:
+    """Uninitialised C-contiguous array of a module whose first element lies on a 64-byte border."""
+    if xp is not np:
+        return xp.empty(shape, dtype)  # CuPy's memory begins on 512-byte borders
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return empty_bytes(size).view(dtype).reshape(shape)
@@ -44,9 +46,10 @@ def single_precision(array: NDArray[Any]) -> NDArray[Any]:
 def writeable_view(array: NDArray[Any]) -> NDArray[Any]:
     """The same memory as an array that may be written to: kernels are compiled for such, and compiled once.
 
-    For arguments that a kernel only reads. Arrays from the network or from files are often read-only.
+    For arguments that a kernel only reads. Arrays from the network or from files are often read-only; those on devices
+    never are.
     """
-    if array.flags.writeable:
+    if on_device(array) or array.flags.writeable:
         return array
     interface = dict(array.__array_interface__)
     interface["data"] = (interface["data"][0], False)
