@@ -15,6 +15,11 @@ def on_device(array: Any) -> bool:
     return cupy is not None and isinstance(array, cupy.ndarray)
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of NumPy's or CuPy's (not a number, and nothing that could be made an array)."""
+    return isinstance(value, np.ndarray) or on_device(value)
+
+
 def array_module(*arrays: Any) -> Any:
     """NumPy, or CuPy where the arrays lie on a device; None and numbers lie anywhere.
 

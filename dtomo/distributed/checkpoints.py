@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from dtomo.arrays import is_array
 from dtomo.distributed import graph
 from dtomo.distributed.graph import PinnedTask
 from dtomo.distributed.queue import TaskFailed
@@ -48,7 +47,8 @@ def save(state: SlabArray, folder: Path | str, iteration: int, made_with: Mappin
     Parameters
     ----------
     state
-        Parts are arrays, or dicts of arrays, numbers and `numpy.random.Generator`.
+        Parts are arrays, or dicts of arrays, numbers and `numpy.random.Generator`. Of arrays on a device copies in
+        host memory are kept; they come back to the device of whatever worker has one.
     folder
         Of all checkpoints of this problem, and of nothing else.
     iteration
@@ -161,7 +161,7 @@ def _slab_folder(path: Path, slab: Slab) -> Path:
 
 
 def _save_part(path: Path, slab: Slab, part: Any) -> None:
-    if isinstance(part, np.ndarray):
+    if is_array(part):
         part = {_ARRAY: part}
     elif not isinstance(part, dict) or set(part) == {_ARRAY}:
         raise UserError(f"a checkpoint keeps arrays and dicts of arrays, not {type(part).__name__}")

@@ -130,7 +130,7 @@ def _in_pieces(pieces: Sequence[Piece], slab: int, z: int) -> tuple[int, int]:
 
 def cut_piece(part: NDArray[Any], piece: Piece, axis: int) -> NDArray[Any]:
     """The slices of a piece, copied: what travels is this, not the slab."""
-    return np.array(part[_along(axis, slice(piece.start, piece.stop))], order="K")
+    return part[_along(axis, slice(piece.start, piece.stop))].copy(order="K")
 
 
 def put_on(part: NDArray[Any], plan: HaloPlan, borders: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from dtomo.arrays import array_module, is_array, on_device
 from dtomo.errors import UserError
 
 LEVELS = 3
 """Levels of the tree that one task adds: up to 2**3 blocks are in memory at once, and there are n / 7 tasks."""
 
-_NUMBERS = (int, float, complex, np.number, np.ndarray)
+_NUMBERS = (int, float, complex, np.number)
 
 Node = tuple[int, int]
 """(level, index): the blocks index · 2**level … (index + 1) · 2**level."""
@@ -34,8 +35,8 @@ def tree_sum(blocks: Iterable[Any]) -> Any:
     Parameters
     ----------
     blocks
-        Arrays of one shape and dtype, numbers, or dicts, tuples and lists of such that are all alike. Only about
-        log2(n) partial sums are in memory at a time; the blocks are not changed.
+        Arrays of one shape and dtype (all in host memory or all on a device), numbers, or dicts, tuples and lists of
+        such that are all alike. Only about log2(n) partial sums are in memory at a time; the blocks are not changed.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def tree_sum(blocks: Iterable[Any]) -> Any:
     Raises
     ------
     UserError
-        No blocks, or blocks that differ in kind, shape or dtype.
+        No blocks, or blocks that differ in kind, shape, dtype or where they lie.
     """
     waiting: list[tuple[int, _Partial]] = []
     for block in blocks:
@@ -83,10 +84,10 @@ def _divide(values: Any, weights: Any) -> Any:
         return {name: _divide(value, weights) for name, value in values.items()}
     if isinstance(values, tuple | list):
         return type(values)(_divide(value, weights) for value in values)
-    if not isinstance(values, np.ndarray):
+    if not is_array(values):
         return values / weights
     real = np.zeros(0, values.dtype).real.dtype
-    divisor = np.asarray(weights, real if real.kind == "f" else np.float64)
+    divisor = array_module(values, weights).asarray(weights, real if real.kind == "f" else np.float64)
     return np.where(divisor == 0, 0, values / np.where(divisor == 0, 1, divisor)).astype(
         np.result_type(values.dtype, divisor.dtype), copy=False
     )
@@ -105,11 +106,11 @@ def _plus(left: _Partial, right: _Partial) -> _Partial:
 
 
 def _add(left: Any, right: Any, left_owned: bool, right_owned: bool) -> Any:
-    if isinstance(left, np.ndarray) and left.ndim:
-        if not isinstance(right, np.ndarray) or left.shape != right.shape or left.dtype != right.dtype:
+    if is_array(left) and left.ndim:
+        if not is_array(right) or _kind(left) != _kind(right):
             raise UserError(f"blocks of a sum must be alike; got {_kind(left)} and {_kind(right)}")
         return np.add(left, right, out=left if left_owned else right if right_owned else None)
-    if isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS) and np.ndim(right) == 0:
+    if _is_number(left) and _is_number(right):
         return left + right
     if type(left) is not type(right):
         raise UserError(f"blocks of a sum must be alike; got {_kind(left)} and {_kind(right)}")
@@ -124,8 +125,14 @@ def _add(left: Any, right: Any, left_owned: bool, right_owned: bool) -> Any:
     raise UserError(f"blocks of a sum are arrays, numbers, or dicts, tuples and lists of them, not {_kind(left)}")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBERS) or (is_array(value) and value.ndim == 0)
+
+
 def _kind(value: Any) -> str:
-    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+    if not is_array(value):
+        return type(value).__name__
+    return f"{value.dtype}{list(value.shape)}{' on a device' * on_device(value)}"
 
 
 @dataclasses.dataclass(frozen=True)

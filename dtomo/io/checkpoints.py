@@ -25,7 +25,8 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
-from dtomo.arrays import empty_aligned
+from dtomo.arrays import empty_aligned, on_device
+from dtomo.device import available, to_device, to_host
 from dtomo.errors import StoppedError, UserError, shown
 from dtomo.io.damage import DAMAGE
 
@@ -52,7 +53,8 @@ class Checkpoint(NamedTuple):
     Attributes
     ----------
     state
-        Arrays in the layout they had (in memory of their own), numbers of Python and NumPy, random generators.
+        Arrays in the layout they had (in memory of their own, on a device if they lay on one and there is one),
+        numbers of Python and NumPy, random generators.
     info
         JSON values.
     """
@@ -109,6 +111,8 @@ class Checkpoints:
         refused.
     schedule
         For the use by an algorithm; default: every 10 minutes.
+    devices
+        Whether arrays that lay on a device go back to one, where this process has one.
 
     Attributes
     ----------
@@ -122,7 +126,9 @@ class Checkpoints:
         *,
         made_with: Mapping[str, Any] | None = None,
         schedule: Schedule | None = None,
+        devices: bool = True,
     ) -> None:
+        self.devices = devices
         self.folder = Path(folder)
         self.made_with = _plain(dict(made_with or {}))
         self.schedule = schedule or Schedule(minutes=10)
@@ -134,7 +140,8 @@ class Checkpoints:
         Parameters
         ----------
         state
-            By name: arrays of any shape, layout and numeric dtype, numbers, `numpy.random.Generator`.
+            By name: arrays of any shape, layout and numeric dtype, in host memory or on a device, numbers,
+            `numpy.random.Generator`.
         info
             JSON values.
 
@@ -181,7 +188,7 @@ class Checkpoints:
             try:
                 content = _read_manifest(path / _MANIFEST)
                 self._refuse_other(path, content["made_with"])
-                state = _read_arrays(path, content["arrays"])
+                state = _read_arrays(path, content["arrays"], self.devices)
                 state |= {name: _number_or_generator(*kept) for name, kept in content["others"].items()}
                 return Checkpoint(state, content["info"])
             except (UserError, MemoryError):
@@ -248,11 +255,12 @@ class Checkpoints:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """How an array is stored: its shape on disk, and which axes of the array these are."""
+    """How an array is stored: its shape on disk, which axes of the array these are, and whether it lay on a device."""
 
     shape: tuple[int, ...]
     dtype: str
     axes: tuple[int, ...]
+    device: bool = False
 
 
 def _plain(value: Any) -> Any:
@@ -282,7 +290,7 @@ def _sorted_out(state: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict
         if type(value) in _NUMBERS:  # stay what they are: one of NumPy's would change the dtype of what it is put to
             others[name] = (type(value).__name__, repr(value))
             continue
-        array = np.asarray(value)
+        array = value if on_device(value) else np.asarray(value)
         if array.dtype.kind not in "biufc" or array.dtype.char in "gG":
             raise UserError(f"{name} is {array.dtype}, which a checkpoint cannot keep; it keeps arrays of numbers")
         arrays[name] = array
@@ -330,10 +338,10 @@ def _write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str,
                 name, shape=inside.shape, chunks=chunks, dtype=dtype, compressors=[Crc32cCodec()], filters=None
             )
             if inside.ndim == 0:
-                target[...] = inside
+                target[...] = to_host(inside)
             for first in range(0, inside.shape[0] if inside.size and inside.ndim else 0, step):
-                target[first : first + step] = inside[first : first + step]
-            entries[name] = dataclasses.asdict(_Entry(inside.shape, dtype.str, axes))
+                target[first : first + step] = to_host(inside[first : first + step])
+            entries[name] = dataclasses.asdict(_Entry(inside.shape, dtype.str, axes, on_device(array)))
     return entries
 
 
@@ -343,8 +351,8 @@ def _step(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return max(1, min(PIECE // max(1, row), shape[0] if shape else 1))
 
 
-def _read_arrays(folder: Path, entries: dict[str, Any]) -> dict[str, Any]:
-    """Arrays of a generation, in the layout they had.
+def _read_arrays(folder: Path, entries: dict[str, Any], devices: bool) -> dict[str, Any]:
+    """Arrays of a generation, in the layout they had, and where they lay, if with `devices`.
 
     Raises
     ------
@@ -353,13 +361,17 @@ def _read_arrays(folder: Path, entries: dict[str, Any]) -> dict[str, Any]:
     """
     group = zarr.open_group(folder, mode="r")
     found = {
-        name: _Entry(tuple(entry["shape"]), entry["dtype"], tuple(entry["axes"])) for name, entry in entries.items()
+        name: _Entry(tuple(entry["shape"]), entry["dtype"], tuple(entry["axes"]), bool(entry.get("device")))
+        for name, entry in entries.items()
     }
     stored = sum(item.stat().st_size for item in folder.rglob("*") if item.is_file())
     needed = sum(int(np.prod(entry.shape, dtype=object)) * np.dtype(entry.dtype).itemsize for entry in found.values())
     if stored < needed:  # before so much memory is asked for
         raise ValueError(f"{needed} bytes are stated and {stored} are there")
-    return {name: _read_array(group, name, entry) for name, entry in found.items()}
+    arrays = {name: _read_array(group, name, entry) for name, entry in found.items()}
+    if not (devices and any(entry.device for entry in found.values()) and available()):
+        return arrays
+    return {name: to_device(np.asarray(array)) if found[name].device else array for name, array in arrays.items()}
 
 
 def _read_array(group: zarr.Group, name: str, entry: _Entry) -> Any:
