@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
-from dtomo.operators import backproject, filter_projections, fourier_backproject
+from dtomo.operators import backproject, filter_projections, fourier_backproject, spectra_can_be_summed
 from dtomo.operators.filtering import Padding
 
 Method = Literal["auto", "backprojection", "nufft"]
@@ -24,7 +24,8 @@ def sums_spectra(geometry: ParallelBeam, method: Method = "auto") -> bool:
     """Whether slices are summed in Fourier space, by how long both ways take for so many angles of that width.
 
     For as many angles as a full sampling takes, from about 1300 voxels on. It depends on nothing but the geometry, so
-    that a slice has the same bits in every slab and run.
+    that a slice has the same bits in every slab and run, and the same method on CPUs and GPUs; where both ways take
+    equally long on a GPU has not been measured.
     """
     if method != "auto":
         return method == "nufft"
@@ -55,7 +56,8 @@ def fbp(
         One of `dtomo.operators.FILTERS`; the fraction of the Nyquist frequency where its window ends.
     method
         "backprojection" interpolates filtered lines at every voxel, "nufft" sums their spectra; "auto" takes the
-        faster one for that width and number of angles.
+        faster one for that width and number of angles. On a GPU "nufft" takes cufinufft; without it "auto" is
+        "backprojection".
     padding
         "edge" continues truncated projections smoothly, "zero" does not.
     overwrite
@@ -68,16 +70,18 @@ def fbp(
     Raises
     ------
     UserError
-        Projections that do not fit the geometry, or an unknown filter, method or padding.
+        Projections that do not fit the geometry, or an unknown filter, method or padding; "nufft" on a GPU without
+        cufinufft.
 
     Notes
     -----
     A. C. Kak and M. Slaney, Principles of Computerized Tomographic Imaging (1988), chapter 3. A slice has the same
-    bits alone, in any slab and on any number of threads.
+    bits alone, in any slab and on any number of threads. On a GPU this holds for "backprojection" as far as cuFFT
+    treats all lines of a batch alike; cufinufft adds in no fixed order, so that the last bits may differ.
     """
     if method not in ("auto", "backprojection", "nufft"):
         raise UserError(f"the method of filtered back projection is auto, backprojection or nufft, not {method!r}")
-    if sums_spectra(geometry, method):
+    if sums_spectra(geometry, method) and (method == "nufft" or spectra_can_be_summed(projections)):
         return fourier_backproject(projections, geometry, filter, cutoff=cutoff, padding=padding)
     filtered = filter_projections(projections, geometry, filter, cutoff=cutoff, padding=padding, overwrite=overwrite)
     return backproject(filtered, geometry)

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from dtomo.arrays import empty_aligned
+from dtomo.arrays import empty_aligned, on_device
 from dtomo.threads import run_jobs
 
 WINDOWS = {
@@ -52,6 +52,14 @@ def edge_fall(width: int) -> NDArray[np.float32]:
     return (np.cos(np.pi / 2 * np.arange(1, width + 1) / (width + 1)) ** 2).astype(np.float32)
 
 
+def line_continuation(columns: int, length: int, extend: bool) -> NDArray[np.float32]:
+    """Factors ``[place]`` of a line in the middle of `length` samples: 1 on the detector, as `pad_lines` beyond it."""
+    left = (length - columns) // 2
+    right = length - columns - left
+    ends = (edge_fall(left)[::-1], edge_fall(right)) if extend else (np.zeros(left), np.zeros(right))
+    return np.concatenate([ends[0], np.ones(columns), ends[1]]).astype(np.float32)
+
+
 def pad_lines(lines: NDArray[np.float32], padded: NDArray[np.float32], extend: bool) -> int:
     """Copy ``lines[k, column, z]`` into the middle of ``padded[k, :, z]``; returns where column 0 lies.
 
@@ -79,8 +87,12 @@ def filter_lines(
 ) -> NDArray[np.float32]:
     """``lines[angle, column, z]`` convolved along columns; ``responses[angle, frequency]`` as `rfft` orders it.
 
-    `out` may be the lines themselves.
+    `out` may be the lines themselves. On a device if the arrays lie there: see `kernels.cuda.filters`.
     """
+    if on_device(lines):
+        from dtomo.kernels.cuda.filters import filter_lines as filter_on_device
+
+        return filter_on_device(lines, responses, length, extend, out)
     angles, columns, slices = lines.shape
     out = empty_aligned(lines.shape) if out is None else out
 

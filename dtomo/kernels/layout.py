@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import empty_aligned, writeable_view
+from dtomo.arrays import array_module, empty_aligned, on_device, writeable_view
 from dtomo.kernels.compiling import kernel
 from dtomo.threads import run_jobs
 
@@ -26,7 +26,11 @@ def _transpose(jobs, source, target):  # type: ignore[no-untyped-def]
 
 
 def transpose_pairs(source: NDArray[np.generic]) -> NDArray[np.generic]:
-    """A C-contiguous, aligned copy with the last two axes of ``[k, i, j]`` exchanged, on all threads."""
+    """A C-contiguous, aligned copy with the last two axes of ``[k, i, j]`` exchanged, on all threads or the device."""
+    if on_device(source):
+        from dtomo.kernels.cuda.layout import transpose_pairs as transpose_on_device
+
+        return transpose_on_device(source)
     batch, high, wide = source.shape
     target = empty_aligned((batch, wide, high), source.dtype)
     stripes = batch * ((wide + _TILE - 1) // _TILE)
@@ -41,7 +45,7 @@ def volume_inside_out(volume: NDArray[np.generic]) -> NDArray[np.generic]:
     if inside.flags.c_contiguous:
         return inside
     slices, height, width = volume.shape
-    flat = np.ascontiguousarray(volume).reshape(1, slices, height * width)
+    flat = array_module(volume).ascontiguousarray(volume).reshape(1, slices, height * width)
     return transpose_pairs(flat).reshape(height, width, slices)
 
 

@@ -1,5 +1,6 @@
 """Operators wrap kernels: shapes, dtypes and layouts are checked here; they act on one block and know no Dask."""
 
+from dtomo.kernels.nufft import spectra_can_be_summed
 from dtomo.operators.base import LinearOperator
 from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
@@ -12,4 +13,5 @@ __all__ = [
     "backproject",
     "filter_projections",
     "fourier_backproject",
+    "spectra_can_be_summed",
 ]

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import array_module, on_device
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels.filters import WINDOWS, filter_lines, interpolation_response, padded_length, ramp_response
@@ -37,8 +38,13 @@ def angle_weights(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     return each[which]
 
 
-def filter_responses(geometry: ParallelBeam, name: str, cutoff: float, length: int) -> NDArray[np.float32]:
-    """Response of each angle's filter, ``(angle, frequency)``: window, ramp, weight of the angle, detector pitch."""
+def filter_responses(
+    geometry: ParallelBeam, name: str, cutoff: float, length: int, module: Any = np
+) -> NDArray[np.float32]:
+    """Response of each angle's filter, ``(angle, frequency)``: window, ramp, weight of the angle, detector pitch.
+
+    `module`: where the result lies, NumPy or CuPy.
+    """
     if name not in FILTERS:
         raise UserError(f"there is no filter {name!r}; choose one of {', '.join(FILTERS)}")
     if not 0 < cutoff <= 1:
@@ -46,7 +52,8 @@ def filter_responses(geometry: ParallelBeam, name: str, cutoff: float, length: i
             f"the cut-off of a filter is a fraction of the Nyquist frequency, above 0 and at most 1, not {cutoff}"
         )
     shape = np.ones(length // 2 + 1) if name == "none" else ramp_response(length, name, cutoff)
-    return (angle_weights(geometry.angles)[:, None] * shape / geometry.pitch).astype(np.float32)
+    weights, shape = module.asarray(angle_weights(geometry.angles)), module.asarray(shape)
+    return (weights[:, None] * shape / geometry.pitch).astype(np.float32)
 
 
 def check_padding(padding: str) -> bool:
@@ -89,9 +96,11 @@ def filter_projections(
     length = padded_length(geometry.columns)
     extend = check_padding(padding)
     lanes = projections_inside_out(projections).view(np.float32)
-    responses = filter_responses(geometry, name, cutoff, length)
+    xp = array_module(projections)
+    responses = filter_responses(geometry, name, cutoff, length, xp)
     if name != "none":
-        responses *= interpolation_response(length).astype(np.float32)
-    overwrite = (overwrite and projections.flags.writeable) or not np.may_share_memory(lanes, projections)
+        responses *= xp.asarray(interpolation_response(length).astype(np.float32))
+    writeable = on_device(projections) or projections.flags.writeable
+    overwrite = (overwrite and writeable) or not np.may_share_memory(lanes, projections)
     out = filter_lines(lanes, responses, length, extend, out=lanes if overwrite else None)
     return np.swapaxes(out.view(projections.dtype), 1, 2)

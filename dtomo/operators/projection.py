@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dtomo.arrays import empty_aligned, single_precision
+from dtomo.arrays import array_module, empty_aligned, on_device, single_precision
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
-from dtomo.kernels import parallel_cpu
+from dtomo.kernels import parallel
 from dtomo.kernels.layout import projections_inside_out, volume_inside_out
 from dtomo.kernels.sums import dot_slices
 from dtomo.kernels.weights import Rays, interpolation, rays
@@ -21,6 +21,12 @@ def joseph_rays(geometry: ParallelBeam) -> Rays:
     """Ray tables of a geometry, kept for the last few."""
     g = geometry
     return rays(g.radians, g.center, g.columns, g.width, g.height, g.pitch)
+
+
+@lru_cache(maxsize=8)
+def interpolation_rays(geometry: ParallelBeam) -> Rays:
+    """The same for the back projection of filtered back projection."""
+    return interpolation(joseph_rays(geometry))
 
 
 class ParallelProjector(LinearOperator):
@@ -37,15 +43,21 @@ class ParallelProjector(LinearOperator):
         Rows of the detector and slices of the volume.
     dtype
         float32 or complex64.
+    like
+        An array of the kind that `zeros`, `row_sums` and their like shall return: None or NumPy's for the host,
+        CuPy's for a GPU. `forward` and `adjoint` go by their arguments.
 
     Notes
     -----
     P. M. Joseph, IEEE Trans. Med. Imaging 1, 192-196 (1982). The adjoint uses the same weights to the last bit. A
-    slice has the same bits alone, in any slab and on any number of threads.
+    slice has the same bits alone, in any slab and on any number of threads (or in any grid of a GPU, whose sums are
+    rounded in another order than the CPU's).
     """
 
-    def __init__(self, geometry: ParallelBeam, slices: int, dtype: DTypeLike = np.float32) -> None:
-        self.geometry, self.dtype = geometry, np.dtype(dtype)
+    def __init__(
+        self, geometry: ParallelBeam, slices: int, dtype: DTypeLike = np.float32, like: Any | None = None
+    ) -> None:
+        self.geometry, self.dtype, self.device = geometry, np.dtype(dtype), on_device(like)
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.complex64)):
             raise UserError(f"a projector works in float32 or complex64, not {self.dtype}")
         if slices < 1:
@@ -55,8 +67,8 @@ class ParallelProjector(LinearOperator):
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         angles, slices, columns = self.shape_out
-        out = empty_aligned((angles, columns, slices), self.dtype)
-        parallel_cpu.forward(_lanes(volume_inside_out(x)), _lanes(out), joseph_rays(self.geometry))
+        out = empty_aligned((angles, columns, slices), self.dtype, array_module(x))
+        parallel.forward(_lanes(volume_inside_out(x)), _lanes(out), joseph_rays(self.geometry))
         return np.swapaxes(out, 1, 2)
 
     def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
@@ -65,16 +77,16 @@ class ParallelProjector(LinearOperator):
     def row_sums(self) -> NDArray[Any]:
         """Length of every ray in the volume, ``(angle, 1, column)``."""
         one = ParallelProjector(self.geometry, 1)
-        return one.forward(np.ones(one.shape_in, np.float32))
+        return one.forward(self.xp.ones(one.shape_in, np.float32))
 
     def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
         """Back projection of ones, ``(1, y, x)``, or of real weights, ``(z, y, x)``."""
         one = ParallelProjector(self.geometry, 1 if weights is None else self.shape_in[0])
-        return one.adjoint(np.ones(one.shape_out, np.float32) if weights is None else weights)
+        return one.adjoint(self.xp.ones(one.shape_out, np.float32) if weights is None else weights)
 
     def zeros(self) -> NDArray[Any]:
         slices, height, width = self.shape_in
-        out = empty_aligned((height, width, slices), self.dtype)
+        out = empty_aligned((height, width, slices), self.dtype, self.xp)
         out[:] = 0
         return np.moveaxis(out, -1, 0)
 
@@ -104,7 +116,7 @@ def backproject(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[An
     """
     projections = check_projections(projections, geometry)
     shape = (projections.shape[1], geometry.height, geometry.width)
-    return _back(projections, interpolation(joseph_rays(geometry)), shape, projections.dtype)
+    return _back(projections, interpolation_rays(geometry), shape, projections.dtype)
 
 
 def check_projections(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[Any]:
@@ -116,13 +128,13 @@ def check_projections(projections: NDArray[Any], geometry: ParallelBeam) -> NDAr
             f"projections of shape {shape} do not fit a geometry of {angles} angles and {columns} columns; the order "
             "of axes is (angle, row, column)"
         )
-    return single_precision(np.asarray(projections))
+    return single_precision(projections if on_device(projections) else np.asarray(projections))
 
 
 def _back(y: NDArray[Any], table: Rays, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     slices, height, width = shape
-    out = empty_aligned((height, width, slices), dtype)
-    parallel_cpu.adjoint(_lanes(projections_inside_out(y)), _lanes(out), table)
+    out = empty_aligned((height, width, slices), dtype, array_module(y))
+    parallel.adjoint(_lanes(projections_inside_out(y)), _lanes(out), table)
     return np.moveaxis(out, -1, 0)
 
 
