@@ -24,7 +24,7 @@ _NAMES = (
     " trace transpose var view"
 )
 _METHODS = frozenset(_NAMES.split())
-_ATTRIBUTES = frozenset(["dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides"])
+_ATTRIBUTES = frozenset(["dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"])
 
 
 def _host(value: Any) -> Any:
@@ -69,6 +69,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # its name is CuPy's
         if method != "__call__":
             raise TypeError(f"{ufunc.__name__}.{method} is not there on the device")
         _known("", ufunc.__name__)
+        if kwargs.keys() - {"dtype", "casting"}:
+            raise TypeError(f"Wrong arguments {sorted(kwargs)}")
         kwargs = _host(kwargs)
         if out is not None:
             kwargs["out"] = _host(tuple(out))
@@ -107,6 +109,12 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # its name is CuPy's
     @imag.setter
     def imag(self, value: Any) -> None:
         self.host.imag = _host(value)
+
+    @property
+    def flags(self) -> Any:
+        """Those that CuPy has; it knows no read-only arrays."""
+        names = ("c_contiguous", "f_contiguous", "forc", "fnc", "owndata")
+        return types.SimpleNamespace(**{name: getattr(self.host.flags, name) for name in names})
 
     @property
     def base(self) -> Any:
@@ -359,7 +367,6 @@ def _cuda() -> types.ModuleType:
     _Stream.null = null
     module.__dict__.update(
         Stream=_Stream, Event=_Event, Device=_Device, get_current_stream=lambda: null,
-        OutOfMemoryError=OutOfMemoryError,
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         runtime=types.SimpleNamespace(
             memGetInfo=lambda: (8 << 30, 8 << 30), getDeviceCount=lambda: 1, deviceSynchronize=lambda: None
@@ -371,11 +378,12 @@ def _cuda() -> types.ModuleType:
     return module
 
 
-CUFINUFFT_OPTIONS = (
+_OPTIONS = (
     "upsampfac gpu_method gpu_sort gpu_binsizex gpu_binsizey gpu_binsizez gpu_obinsizex gpu_obinsizey gpu_obinsizez"
     " gpu_maxsubprobsize gpu_kerevalmeth gpu_spreadinterponly gpu_maxbatchsize gpu_device_id gpu_stream modeord gpu_np"
     " debug"
-).split()
+)
+CUFINUFFT_OPTIONS = frozenset(_OPTIONS.split())
 """Fields of cuFINUFFT's structure of options, which its plan takes as keywords."""
 
 

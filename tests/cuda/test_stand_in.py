@@ -15,6 +15,7 @@ def test_it_refuses_what_cupy_refuses(cupy):
         lambda: device + host,
         lambda: host + device,
         lambda: np.add(device, 1, out=host),
+        lambda: np.add(device, 1, where=device > 0),
         lambda: cupy.concatenate([device, host]),
         lambda: device[host > 0],
         lambda: np.add.reduce(device),
