@@ -23,6 +23,10 @@ A new algorithm is a subclass of `IterativeMethod` with three short functions, a
 
 An iteration may depend on the problem (made anew in ``__init__`` when a run goes on) and on the attributes named in
 `IterativeMethod.state`, and on nothing else: then it goes on from a checkpoint with the same bits.
+
+Volumes and projections lie where the operator's arrays do, on the host or on a device, and nothing here knows which:
+what makes arrays takes them from the operator or from its array module ``operator.xp``. Numbers per slice (norms,
+steps) are float64 on the host; each inner product is a wait for the device, and element-wise work is none.
 """
 
 import abc
@@ -32,6 +36,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import array_module, is_array
+from dtomo.device import to_device, to_host
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
 
@@ -105,11 +111,14 @@ class IterativeMethod(abc.ABC):
     state
         Names of the attributes that an iteration takes from the one before, `solution` among them: arrays, numbers,
         `numpy.random.Generator`. They are what a checkpoint holds.
+    on_host
+        Which of them are arrays that stay on the host wherever the operator's lie: numbers per slice.
     """
 
     operator: LinearOperator
     solution: NDArray[Any]
     state: tuple[str, ...] = ("solution",)
+    on_host: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def begin(self) -> None:
@@ -131,7 +140,7 @@ class IterativeMethod(abc.ABC):
         return {name: getattr(self, name) for name in self.state}
 
     def go_on_from(self, parts: dict[str, Any]) -> None:
-        """Take what `state` names from a checkpoint, instead of `begin`.
+        """Take what `state` names from a checkpoint, instead of `begin`; arrays go where the operator's lie.
 
         Raises
         ------
@@ -149,8 +158,10 @@ class IterativeMethod(abc.ABC):
                 f"the checkpoint holds a solution of shape {shape} and {dtype}, but the operator takes "
                 f"{tuple(self.operator.shape_in)} and {self.operator.dtype}; remove it to begin anew"
             )
+        move = to_host if self.operator.xp is np else to_device
         for name, value in parts.items():
-            setattr(self, name, value)
+            array = is_array(value) and value.ndim > 0 and name not in self.on_host
+            setattr(self, name, move(value) if array else value)
 
 
 def iterate(
@@ -228,7 +239,7 @@ def starting_point(operator: LinearOperator, initial: NDArray[Any] | None) -> ND
     """A volume of its own in the operator's layout: zeros, or a copy of `initial`."""
     solution = operator.zeros()
     if initial is not None:
-        solution[...] = initial
+        solution[...] = operator.xp.asarray(initial)
     return solution
 
 
@@ -241,6 +252,7 @@ def check_problem(
     tolerance: float | None,
 ) -> None:
     """Refuse what does not fit together, in one sentence."""
+    check_places(operator, data=data, initial=initial, weights=weights)
     if tuple(np.shape(data)) != operator.shape_out:
         raise UserError(f"the data have shape {np.shape(data)}, the operator gives {operator.shape_out}")
     if np.iscomplexobj(data) and operator.dtype.kind != "c":
@@ -262,14 +274,23 @@ def check_problem(
         raise UserError(f"the tolerance is a fraction of the first residual, not {tolerance}")
 
 
+def check_places(operator: LinearOperator, **arrays: Any) -> None:
+    """Refuse arrays that do not lie where the operator's do; numbers, lists and None lie anywhere."""
+    here, there = ("in host memory", "on a device") if operator.xp is np else ("on a device", "in host memory")
+    for name, array in arrays.items():
+        if is_array(array) and array.shape != () and array_module(array) is not operator.xp:
+            raise UserError(f"the operator works {here}, but `{name}` lies {there}; move one of them")
+
+
 def arranged(
     operator: LinearOperator, data: NDArray[Any], weights: NDArray[Any] | None
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Data and weights in the operator's layout. What has weight 0 becomes 0, be it even NaN."""
-    data = np.asarray(data)
+    xp = operator.xp
+    data = xp.asarray(data)
     if weights is None:
         return operator.arrange(data), None
-    weights = np.broadcast_to(weights, operator.shape_out)
+    weights = xp.broadcast_to(xp.asarray(weights), operator.shape_out)
     data = operator.arrange(np.where(weights > 0, data, 0))
     return data, operator.arrange(weights).real
 

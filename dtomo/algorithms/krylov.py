@@ -89,7 +89,8 @@ class _Cgls(IterativeMethod):
         self.operator, self.damping, self.initial = operator, damping, initial
         self.data, self.weights = arranged(operator, data, weights)
         self.gone: NDArray[Any] | None = None  # x - x0
-        self.state = ("solution", "residual", "direction", "steepness", "slope", *(["gone"] if damping else []))
+        self.on_host = ("steepness", "slope")
+        self.state = ("solution", "residual", "direction", *self.on_host, *(["gone"] if damping else []))
 
     def begin(self) -> None:
         operator = self.operator
@@ -143,7 +144,7 @@ def _add(target: NDArray[Any], source: NDArray[Any], factor: Any) -> None:
     def work(target: NDArray[Any], source: NDArray[Any], factor: NDArray[Any]) -> None:
         target += source * factor
 
-    in_pieces(work, target, source, np.asarray(factor))
+    in_pieces(work, target, source, factor)
 
 
 def _ratio(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import array_module, on_device
 from dtomo.errors import UserError
 
 
@@ -18,6 +19,9 @@ class LinearOperator(abc.ABC):
         Shapes of what `forward` takes and gives (and `adjoint` gives and takes).
     dtype
         float32 or complex64, of both.
+    device
+        Whether the arrays that the operator makes of its own (`zeros`, `row_sums`, `factor_in`, …) lie on a GPU.
+        `forward` and `adjoint` return their results where their arguments lie.
 
     A *separable* operator acts on every slice alike and by itself: its inner products are taken slice by slice, so
     that an iterative method treats each slice as a problem of its own and the result of a slice does not depend on
@@ -27,6 +31,16 @@ class LinearOperator(abc.ABC):
     shape_in: tuple[int, ...]
     shape_out: tuple[int, ...]
     dtype: np.dtype[Any]
+    device: bool = False
+
+    @property
+    def xp(self) -> Any:
+        """The module of the arrays that the operator makes: NumPy or CuPy."""
+        if not self.device:
+            return np
+        import cupy
+
+        return cupy
 
     @abc.abstractmethod
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]: ...
@@ -50,41 +64,44 @@ class LinearOperator(abc.ABC):
 
     def row_sums(self) -> NDArray[Any]:
         """A applied to ones (broadcasts to `shape_out`)."""
-        return self.forward(np.ones(self.shape_in, self.dtype)).real
+        return self.forward(self.xp.ones(self.shape_in, self.dtype)).real
 
     def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
         """Aᴴ applied to ones or to `weights` (broadcasts to `shape_in`)."""
-        ones = np.ones(self.shape_out, self.dtype) if weights is None else weights.astype(self.dtype)
+        ones = self.xp.ones(self.shape_out, self.dtype) if weights is None else weights.astype(self.dtype)
         return self.adjoint(ones).real
 
     def zeros(self) -> NDArray[Any]:
         """A volume of zeros, in the memory layout that `adjoint` returns."""
-        return np.zeros(self.shape_in, self.dtype)
+        return self.xp.zeros(self.shape_in, self.dtype)
 
     def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
         """Data in the operator's dtype and the memory layout that `forward` returns; a copy only where needed."""
         return data.astype(self.dtype, copy=False)
 
     def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Real part of the inner product of two volumes in float64: of each slice, ``(slices,)``, or ``(1,)``."""
-        return np.array([np.vdot(x.astype(np.complex128), y.astype(np.complex128)).real])
+        """Real part of the inner product of two volumes in float64: of each slice, ``(slices,)``, or ``(1,)``.
+
+        On the host, wherever the volumes lie.
+        """
+        return _dot(x, y)
 
     def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """Real part of the inner product of two sets of projections, likewise."""
-        return np.array([np.vdot(x.astype(np.complex128), y.astype(np.complex128)).real])
+        return _dot(x, y)
 
     def factor_in(self, values: NDArray[Any]) -> NDArray[Any]:
-        """One value for each slice (or one for all), shaped to multiply a volume."""
-        return _spread(values, len(self.shape_in), 0)
+        """One value for each slice (or one for all), on the host, shaped to multiply a volume and put where that is."""
+        return self.xp.asarray(_spread(values, len(self.shape_in), 0))
 
     def factor_out(self, values: NDArray[Any]) -> NDArray[Any]:
-        """One value for each slice (or one for all), shaped to multiply projections."""
-        return _spread(values, len(self.shape_out), 1)
+        """One value for each slice (or one for all), on the host, shaped to multiply projections, likewise."""
+        return self.xp.asarray(_spread(values, len(self.shape_out), 1))
 
     def norm(self, iterations: int = 30, seed: int = 0) -> float:
         """The largest singular value, from below, by the power method."""
         rng = np.random.default_rng(seed)
-        x = rng.standard_normal(self.shape_in).astype(self.dtype)
+        x = self.xp.asarray(rng.standard_normal(self.shape_in).astype(self.dtype))
         value = 0.0
         for _ in range(iterations):
             x = self.adjoint(self.forward((x / max(_length(x), 1e-30)).astype(self.dtype)))
@@ -93,13 +110,20 @@ class LinearOperator(abc.ABC):
 
     def _checked(self, array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any]:
         name = type(self).__name__
-        if not isinstance(array, np.ndarray):
-            raise UserError(f"{name}.{what} takes a NumPy array, one block at a time, not {type(array).__name__}")
+        if not isinstance(array, np.ndarray) and not on_device(array):
+            raise UserError(
+                f"{name}.{what} takes a NumPy or CuPy array, one block at a time, not {type(array).__name__}"
+            )
         if tuple(array.shape) != tuple(shape):
             raise UserError(f"{name}.{what} takes an array of shape {tuple(shape)}, not {tuple(array.shape)}")
         if np.iscomplexobj(array) and self.dtype.kind != "c":
             raise UserError(f"{name}.{what} is real but was given complex data; make the operator with dtype=complex64")
         return array.astype(self.dtype, copy=False)
+
+
+def _dot(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    array_module(x, y)
+    return np.array([float(np.vdot(x.astype(np.complex128), y.astype(np.complex128)).real)])
 
 
 def _length(x: NDArray[Any]) -> float:
