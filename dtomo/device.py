@@ -255,6 +255,10 @@ class Upload:
 
         self._future: Future[None] = lane.thread.submit(work)
 
+    def wait(self) -> BaseException | None:
+        """Wait for the end; what `make` or the copy raised."""
+        return self._future.exception()
+
     def result(self) -> Any:
         """The device array, once it is there; raises what `make` raised."""
         self._future.result()
@@ -339,6 +343,13 @@ def memory_left() -> tuple[int, int]:
     return (int(min(free, limit - pool.used_bytes())), int(min(total, limit))) if limit else (int(free), int(total))
 
 
+def memory_taken() -> int:
+    """Bytes of the present device that CuPy's pool has taken."""
+    import cupy
+
+    return int(cupy.get_default_memory_pool().total_bytes())
+
+
 def is_full(error: BaseException) -> bool:
     """Whether an exception says that a device has no memory left."""
     cupy = sys.modules.get("cupy")
@@ -359,8 +370,15 @@ class BlockSize:
     def __init__(self, value: int) -> None:
         self.value, self._halved = max(1, value), False
 
-    def tried(self, work: Callable[[], Result]) -> Result | None:
+    def tried(self, work: Callable[[], Result], release: Callable[[], object] | None = None) -> Result | None:
         """What `work` returns; None if it found no memory and the size is halved now, all unused memory given back.
+
+        Parameters
+        ----------
+        work
+            Called once; it may be called again afterwards, with less to do.
+        release
+            Called when there was no memory: lets go of arrays that are held elsewhere.
 
         Raises
         ------
@@ -373,6 +391,8 @@ class BlockSize:
             if not is_full(error):
                 raise
             needed = int(getattr(error, "_size", 0))
+        if release is not None:
+            release()
         free_memory()  # behind the handler: the exception held the arrays
         if self._halved or self.value == 1:
             raise DeviceFull(_sentence(needed, self.value))

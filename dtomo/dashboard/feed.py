@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.dashboard.thumbnails import Grid, pack
+from dtomo.device import to_host
 from dtomo.distributed.slabs import Slab
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class SlabFeed:
         rows = self._grid.rows(start, start + len(part))
         for plane, image in pictures.items():
             where = {"slice": self._xy_of(start, start + len(part))} if plane == "xy" else {"row": rows.start}
-            self.send({"kind": "picture", "plane": plane, **where, **pack(image, scale)})
+            self.send({"kind": "picture", "plane": plane, **where, **pack(to_host(image), scale)})
         done = time.monotonic()
         self._next_picture = done + max(PICTURES_APART, (done - now) / SHARE)
 

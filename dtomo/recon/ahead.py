@@ -8,9 +8,10 @@ import dataclasses
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dtomo import io
+from dtomo.device import Upload, is_full, to_device
 from dtomo.distributed.plan import Plan
 from dtomo.geometry import ParallelBeam
 from dtomo.recon.cost import Sizes
@@ -79,6 +80,65 @@ class ReadAhead:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="dtomo-read-ahead")
         self._next = scan, rows, self._thread.submit(scan.read, rows)
+
+
+class UploadAhead:
+    """Rows on the device; while they are worked on, the next ones are read and copied there by a thread.
+
+    It holds at most one piece of a scan beside what was asked for. Whether the storage is slow does not matter: the
+    processor has nothing else to do.
+    """
+
+    def __init__(self) -> None:
+        self._next: tuple[io.Scan, slice, Upload, list[io.RawSlab]] | None = None
+
+    def reader(self, scan: io.Scan, following: slice | None) -> RowReader:
+        """A function that reads rows of `scan` to the device; see `ReadAhead.reader`."""
+
+        def read(rows: slice) -> io.RawSlab:
+            found = self._ready(scan, rows) or on_device(scan.read(rows))
+            if following is not None:
+                self._begin(scan, following, found.projections)
+            return found
+
+        return read
+
+    def forget(self) -> None:
+        """Let go of what was copied ahead: the device has no memory for it."""
+        if self._next is not None:
+            upload, self._next = self._next[2], None
+            upload.wait()
+
+    def _ready(self, scan: io.Scan, rows: slice) -> io.RawSlab | None:
+        """What was copied ahead, if it is these rows; what failed is read again."""
+        if self._next is None:
+            return None
+        read_from, read, upload, raw = self._next
+        self._next = None
+        if upload.wait() is not None or read_from is not scan or read != rows:
+            return None
+        return io.RawSlab(upload.result(), to_device(raw[0].flats), to_device(raw[0].darks))
+
+    def _begin(self, scan: io.Scan, rows: slice, like: Any) -> None:
+        """Take room now, for as many frames and columns as the rows before have: no work sent later uses it."""
+        raw: list[io.RawSlab] = []
+
+        def make() -> Any:
+            raw.append(scan.read(rows))
+            return raw[0].projections
+
+        try:
+            upload = Upload((like.shape[0], rows.stop - rows.start, like.shape[2]), like.dtype, make)
+        except Exception as error:
+            if not is_full(error):
+                raise
+            return
+        self._next = scan, rows, upload, raw
+
+
+def on_device(raw: io.RawSlab) -> io.RawSlab:
+    """Rows of a scan, taken to the present device; what is there stays."""
+    return io.RawSlab(to_device(raw.projections), to_device(raw.flats), to_device(raw.darks))
 
 
 def planned(plan: Plan, scan: io.Scan, settings: ReconSettings, geometry: ParallelBeam) -> Plan:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dtomo.device import DeviceFull
 from dtomo.distributed import clusters, queue
 from dtomo.distributed.plan import Plan, size
 from dtomo.errors import DtomoError, StoppedError
@@ -29,6 +30,8 @@ def stopped(failed: queue.TaskFailed, named: str, plan: Plan, output: Path) -> E
         )
     if isinstance(failed.cause, MemoryError):
         return StoppedError(f"{named} found no memory within {limit}; {go_on} and more --memory")
+    if isinstance(failed.cause, DeviceFull):
+        return StoppedError(f"{named}: {failed.cause}; {go_on} and less --device-memory, so that blocks are smaller")
     if isinstance(failed.cause, StoppedError):
         return StoppedError(f"{named}: {failed.cause}")
     if isinstance(failed.cause, DtomoError | OSError):

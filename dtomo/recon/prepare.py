@@ -20,6 +20,11 @@ def no_lap(stage: str) -> None:
     """Nobody wants to know how long a stage took."""
 
 
+def as_read(raw: io.RawSlab) -> io.RawSlab:
+    """Rows stay in host memory."""
+    return raw
+
+
 def line_integrals(
     scan: io.Scan,
     settings: ReconSettings,
@@ -27,6 +32,7 @@ def line_integrals(
     fold_about: float | None = None,
     lap: Callable[[str], None] = no_lap,
     read: Callable[[slice], io.RawSlab] | None = None,
+    arrive: Callable[[io.RawSlab], io.RawSlab] = as_read,
 ) -> tuple[NDArray[Any], NormalizeReport]:
     """Line integrals along the rays of some rows, ready for an algorithm.
 
@@ -49,25 +55,34 @@ def line_integrals(
         Called with ``"reading"`` and ``"preparing"`` when such a stage ends.
     read
         Reads rows of `scan` in place of ``scan.read``, where no phase is retrieved.
+    arrive
+        Takes what was read to where it is worked on.
 
     Returns
     -------
     (angle, row, column) float32, or complex64 where the scan is complex, and what was repaired.
     """
+    read = _arriving(read or scan.read, arrive)
     if scan.values == "integrals":
-        values, report = _finite(scan, rows, lap, read or scan.read)
+        values, report = _finite(scan, rows, lap, read)
     elif settings.delta_beta is None:
-        values, report = _transmission(scan, settings, rows, lap, read=read or scan.read)
+        values, report = _transmission(scan, settings, rows, lap, read=read)
         values, logs = prep.minus_log(values, out=values)
         report += NormalizeReport(not_positive=logs.not_positive, empty_lines=logs.empty_lines)
     else:
-        values, report = _retrieved(scan, settings, rows, lap)
+        values, report = _retrieved(scan, settings, rows, lap, arrive)
     if stripe_method(scan, settings) != "none":
         values = _without_stripes(values)
     if fold_about is not None:
         values, _, _ = prep.fold_360(values, scan.angles, fold_about)
     lap("preparing")
     return values, report
+
+
+def _arriving(
+    read: Callable[[slice], io.RawSlab], arrive: Callable[[io.RawSlab], io.RawSlab]
+) -> Callable[[slice], io.RawSlab]:
+    return lambda rows: arrive(read(rows))
 
 
 def zinger_threshold(scan: io.Scan, settings: ReconSettings) -> float:
@@ -182,11 +197,16 @@ def phase_bands(scan: io.Scan, settings: ReconSettings, rows: slice) -> list[tup
 
 
 def _retrieved(
-    scan: io.Scan, settings: ReconSettings, rows: slice, lap: Callable[[str], None]
+    scan: io.Scan,
+    settings: ReconSettings,
+    rows: slice,
+    lap: Callable[[str], None],
+    arrive: Callable[[io.RawSlab], io.RawSlab],
 ) -> tuple[NDArray[np.float32], NormalizeReport]:
     """Attenuation by phase retrieval, band by band."""
     options = phase_options(scan, settings)
     whole, shift, left = full_detector(scan)
+    read_whole = _arriving(whole.read, arrive)
     start, stop = rows.start + shift, rows.stop + shift
     columns = slice(left, left + scan.shape[2])
     out = np.empty((len(scan.angles), stop - start, scan.shape[2]), np.float32)
@@ -194,7 +214,7 @@ def _retrieved(
     for band, read in phase_bands(scan, settings, rows):
         first, last = max(start, band.start), min(stop, band.stop)
         wanted = slice(first - read.start, last - read.start)
-        values, found = _transmission(whole, settings, read, lap, (wanted, columns), read=whole.read)
+        values, found = _transmission(whole, settings, read, lap, (wanted, columns), read=read_whole)
         values = prep.paganin(values, halo=(band.start - read.start, read.stop - band.stop), **options)
         out[:, first - start : last - start] = values[:, first - band.start : last - band.start, columns]
         report += found

@@ -6,31 +6,36 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo import io
-from dtomo.arrays import empty_aligned
+from dtomo import device, io
 from dtomo.dashboard import Feed, SlabFeed, Solving, watch_slab
 from dtomo.distributed.slabs import Slab
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels.layout import projections_inside_out
 from dtomo.memory import keep_memory
 from dtomo.prep.flats import NormalizeReport
-from dtomo.recon.ahead import ReadAhead, RowReader
+from dtomo.recon import ahead
+from dtomo.recon.ahead import ReadAhead, RowReader, UploadAhead
+from dtomo.recon.assembly import Assembly
 from dtomo.recon.checkpoints import Finished, SlabCheckpoints
-from dtomo.recon.prepare import line_integrals
+from dtomo.recon.prepare import as_read, line_integrals
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
 
 MUCH = 0.01
 """Part of the pixels or values above which repairs are worth a warning."""
 
-_READ_AHEAD = ReadAhead()
+_READ_AHEAD, _UPLOAD_AHEAD = ReadAhead(), UploadAhead()
+_BLOCK_SIZES: "WeakKeyDictionary[Job, device.BlockSize]" = WeakKeyDictionary()
+"""Of the jobs that this process works for."""
 _BUSY = threading.Lock()
 """One slab at a time in a process, whatever the cluster's threads: each is given all of them."""
 
@@ -59,6 +64,8 @@ class SlabSummary:
         Sentences about the run: checkpoints that were damaged or could not be written.
     resumed
         Iterations that were not made again, thanks to a checkpoint; of a slab in blocks, of all blocks together.
+    device_memory
+        Bytes that the process has taken of its device's memory; 0 on the CPU.
     """
 
     start: int
@@ -74,6 +81,7 @@ class SlabSummary:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     resumed: int = 0
+    device_memory: int = 0
 
 
 def repairs(slabs: Sequence[SlabSummary]) -> str:
@@ -146,6 +154,8 @@ class Job:
         Goes to the page of the dashboard; None: there is none.
     ahead
         Whether rows may be read ahead.
+    device_memory
+        Bytes that the worker may take of its device; None: it computes on the CPU.
     """
 
     scan: io.Scan
@@ -158,6 +168,12 @@ class Job:
     output: Path
     feed: Feed | None = None
     ahead: bool = False
+    device_memory: int | None = None
+
+    @property
+    def on_device(self) -> bool:
+        """Whether blocks are worked on on the worker's device."""
+        return self.device_memory is not None
 
 
 def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> SlabSummary:
@@ -176,24 +192,16 @@ def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> Sla
         watch = Stopwatch()
         report = NormalizeReport()
         residuals: list[float] = []
-        volume: NDArray[Any] | None = None
         kept = SlabCheckpoints(job, slab)
-        blocks = slab.blocks(job.block)
-        for block, after in zip(blocks, [*blocks[1:], following and following.blocks(job.block)[0]]):
-            read = _READ_AHEAD.reader(job.scan, after.rows if after and job.ahead else None)
-            part, residual, found = _reconstruct_block(job, block, read, kept, watch, reports)
-            report += found
-            residuals += residual
-            if len(block) == len(slab):
-                volume = part
-            else:
-                volume = _empty_like_part(part, len(slab)) if volume is None else volume
-                place = volume[block.start - slab.start : block.stop - slab.start]
-                place[...] = part
-                kept.finish(block, Finished(place, residual, found))
-            del part
+        assembly = Assembly(slab, kept)
+        for block, done in _blocks(job, slab, following, kept, watch, reports):
+            report += done.report
+            residuals += done.residuals
+            assembly.put(block, done)
+            del done
             watch.lap("computing")
-        assert volume is not None
+        volume = assembly.whole()
+        watch.lap("computing")
         kept.check(now=True)
         io.open_writer(job.output).write_slab(slab.start, volume)
         kept.remove()
@@ -213,7 +221,39 @@ def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> Sla
         warnings=report.warnings,
         notes=tuple(kept.notes),
         resumed=kept.resumed,
+        device_memory=device.memory_taken() if job.on_device else 0,
     )
+
+
+def _blocks(
+    job: Job, slab: Slab, following: Slab | None, kept: SlabCheckpoints, watch: Stopwatch, reports: SlabFeed
+) -> Iterator[tuple[Slab, Finished]]:
+    """The blocks of a slab, done; half as large as planned from where the device has no memory for one.
+
+    Raises
+    ------
+    DeviceFull
+        No memory for half a block either.
+    """
+    size = _BLOCK_SIZES.setdefault(job, device.BlockSize(job.block))
+    rows_ahead: ReadAhead | UploadAhead = _UPLOAD_AHEAD if job.on_device else _READ_AHEAD
+    if job.on_device:
+        device.limit_memory(job.device_memory)
+        device.bound_plan_cache()
+    number, first = 0, slab.start
+    while first < slab.stop:
+        block = Slab(number, first, min(first + size.value, slab.stop))
+        rest = Slab(number + 1, block.stop, slab.stop) if block.stop < slab.stop else following
+        after = rest.blocks(size.value)[0].rows if rest and job.ahead else None
+        read = rows_ahead.reader(job.scan, after)
+        work = partial(_reconstruct_block, job, block, read, kept, watch, reports)
+        done = size.tried(work, _UPLOAD_AHEAD.forget)
+        if done is None:
+            kept.notes.append(f"the device had no memory for {len(block)} slices at a time, so {size.value} were taken")
+            continue
+        yield block, done
+        del done  # its memory is needed for the next one
+        number, first = number + 1, block.stop
 
 
 def _reconstruct_block(
@@ -223,7 +263,8 @@ def _reconstruct_block(
     done = kept.finished(block)
     if done is not None:
         return done
-    data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap, read)
+    arrive = ahead.on_device if job.on_device else as_read
+    data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap, read, arrive)
     data = np.swapaxes(projections_inside_out(data), 1, 2)
     part, residuals = solve(data, job.geometry, job.settings, reports.solving(block, kept.block(block), job.scale))
     part *= np.float32(job.scale)
@@ -259,10 +300,3 @@ def solve(
         result = algorithms.cgls(operator, data, iterations=settings.iterations, **watched)
     first, last = result.residuals[0], result.residuals[-1]
     return result.solution, [float(ratio) for ratio in last[first > 0] / first[first > 0]]
-
-
-def _empty_like_part(part: NDArray[Any], slices: int) -> NDArray[Any]:
-    """An uninitialised slab (z, y, x) in the memory layout of one of its parts."""
-    if part.strides[0] == part.itemsize:
-        return np.moveaxis(empty_aligned((*part.shape[1:], slices), part.dtype), 2, 0)
-    return empty_aligned((slices, *part.shape[1:]), part.dtype)
