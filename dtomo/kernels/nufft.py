@@ -15,6 +15,8 @@ from dtomo.threads import run_jobs
 
 TOLERANCE = 1e-4
 UPSAMPLING = 1.25
+_AT_ONCE = 2**20
+"""Samples whose places are computed at a time, in double precision: about 100 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,17 @@ def central_slices(
         share[-1] = 1.0 / length
     scaled = xp.asarray(omega / pitch)
     omega, share, radians = (xp.asarray(a) for a in (omega, share, radians))
-    kx, ky = (xp.outer(direction, scaled) for direction in (np.cos(radians), np.sin(radians)))
-    moved = kx * (width // 2 - (width - 1) / 2) + ky * (height // 2 - (height - 1) / 2)
-    factor = (responses[:, :kept] * share * np.exp(1j * (omega * (left + center) + moved))).astype(np.complex64)
-    y, x = (np.mod(k + np.pi, 2 * np.pi).astype(np.float32).ravel() - np.float32(np.pi) for k in (ky, kx))
-    return CentralSlices((y, x), factor)
+    across, down = np.cos(radians), np.sin(radians)
+    x, y = (xp.empty((len(radians), kept), np.float32) for _ in range(2))
+    factor = xp.empty(x.shape, np.complex64)
+    step = max(1, _AT_ONCE // kept)
+    for part in (slice(k, k + step) for k in range(0, len(radians), step)):
+        kx, ky = (xp.outer(direction[part], scaled) for direction in (across, down))
+        moved = kx * (width // 2 - (width - 1) / 2) + ky * (height // 2 - (height - 1) / 2)
+        factor[part] = responses[part, :kept] * share * np.exp(1j * (omega * (left + center) + moved))
+        for target, k in ((x, kx), (y, ky)):
+            target[part] = np.mod(k + np.pi, 2 * np.pi).astype(np.float32) - np.float32(np.pi)
+    return CentralSlices((y.ravel(), x.ravel()), factor)
 
 
 def spectra_can_be_summed(lines: Any) -> bool:

@@ -248,7 +248,7 @@ def test_without_cufinufft(cupy, monkeypatch):
 
 
 @DTYPES
-@pytest.mark.parametrize("method", ["nufft"])
+@pytest.mark.parametrize("method", ["backprojection", "nufft"])
 def test_end_to_end(cupy, method, dtype):
     geometry = ParallelBeam(UNEVEN, 11, 4.7, width=9, height=8)
     lines = laws.draw((8, 2, 11), dtype)

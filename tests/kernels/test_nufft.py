@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dtomo.kernels import nufft
 from dtomo.kernels.filters import edge_fall, padded_length, ramp_response
 from dtomo.kernels.nufft import fourier_backproject
 from tests import laws
@@ -57,3 +58,16 @@ def test_direct_sum(columns, center, pitch, size, extend):
     expected = direct_sum(lines, responses, radians, center, pitch, size, length, extend)
     assert found.shape == (*size, 2)
     assert laws.norm(found - expected) <= 3e-4 * laws.norm(expected)
+
+
+def test_places_computed_piece_by_piece_are_the_same(monkeypatch):
+    responses = np.abs(laws.draw((10, 33)))
+    arguments = (responses, np.deg2rad(np.arange(10) * 17.3), 11.2, 0.8, (21, 24), 25, 64)
+    whole = nufft.central_slices(*arguments)
+    assert whole.factor.shape[0] == 10
+    for most in (1, 3 * whole.factor.shape[1]):
+        monkeypatch.setattr(nufft, "_AT_ONCE", most)
+        parts = nufft.central_slices(*arguments)
+        assert np.array_equal(parts.factor, whole.factor)
+        for found, expected in zip(parts.points, whole.points, strict=True):
+            assert np.array_equal(found, expected)

@@ -94,14 +94,14 @@ def _tiles(rows: int, columns: int) -> int:
 
 
 class Continuation:
-    """Device lines ``[angle, column, z]`` continued to `length`, as `kernels.filters.pad_lines` does on the host."""
+    """Device lines ``[angle, column, z]`` times `scale`, continued to `length` as `kernels.filters.pad_lines` does."""
 
-    def __init__(self, lines: Any, length: int, extend: bool) -> None:
+    def __init__(self, lines: Any, length: int, extend: bool, scale: float = 1.0) -> None:
         import cupy
 
         self.lines, self.length = cupy.ascontiguousarray(lines), length
         self.left = (length - lines.shape[1]) // 2
-        self._factors = cupy.asarray(line_continuation(lines.shape[1], length, extend))
+        self._factors = cupy.asarray(line_continuation(lines.shape[1], length, extend) * np.float32(scale))
 
     def spectra(self, first: int, count: int, z0: int, slices: int) -> Any:
         """Spectra ``[line, frequency]`` of `count` lines of slices z0 : z0 + slices, numbered angle by angle."""
@@ -126,13 +126,13 @@ def filter_lines(lines: Any, responses: Any, length: int, extend: bool, out: Any
 
     angles, columns, slices = lines.shape
     out = cupy.empty(lines.shape, np.float32) if out is None else out
-    continued, batch = Continuation(lines, length, extend), lines_at_once(length)
-    responses = responses * np.float32(1 / length)
+    # the factor of the inverse transform, which leaves it out ("forward"): a pass over the result less
+    continued, batch = Continuation(lines, length, extend, 1 / length), lines_at_once(length)
+    responses = cupy.ascontiguousarray(responses)
     for first in range(0, angles * slices, batch):
         spectra = continued.spectra(first, batch, 0, slices)
         parts = spectra.view(np.float32)
         multiply_spectra.launch((-(-parts.shape[1] // 256), batch), parts, first, slices, responses)
-        # "forward" leaves out a pass over the result: its factor is in the responses
         filtered = cupyx.scipy.fft.irfft(spectra, length, axis=1, norm="forward", overwrite_x=True)
         take_lines.launch(_tiles(batch, columns), filtered, first, continued.left, out)
     return out

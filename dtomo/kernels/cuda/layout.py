@@ -3,6 +3,7 @@
 from typing import Any
 
 import numba
+import numpy as np
 from numba import cuda
 
 from dtomo.kernels.cuda.compiling import cuda_kernel, device_function
@@ -41,7 +42,7 @@ def turn_double_words(source, target):  # type: ignore[no-untyped-def]
     _turn(source, target, cuda.shared.array((TILE, PITCH), numba.float64))
 
 
-_KERNELS = {4: ("float32", turn_words), 8: ("float64", turn_double_words)}
+_KERNELS = {4: (np.float32, turn_words), 8: (np.float64, turn_double_words)}
 
 
 def transpose_pairs(source: Any) -> Any:
