@@ -291,7 +291,7 @@ def solve(
         if settings.nonnegative:
             np.maximum(volume, 0, out=volume)
         return volume, []
-    operator = ParallelProjector(geometry, data.shape[1], data.dtype)
+    operator = ParallelProjector(geometry, data.shape[1], data.dtype, like=data)
     watched: Any = {} if solving is None else {"callback": solving.callback, "checkpoints": solving}
     if settings.algorithm == "sirt":
         lower = 0.0 if settings.nonnegative else None
