@@ -7,7 +7,7 @@ import pytest
 from numba import cuda as numba_cuda
 from numba.core.errors import NumbaError
 
-from benchmarks import ptx
+from benchmarks import kernels, ptx
 from dtomo.kernels.cuda.compiling import CudaKernel
 
 pytestmark = [
@@ -97,3 +97,25 @@ def test_occupancy():
     shared = ptx.Usage(registers=32, spill_stores=0, spill_loads=0, stack=0, shared=49152, doubles=0)
     assert ptx.occupancy(shared, 256, (8, 0)) == 3 * 256 / 2048
     assert "do not fit" in ptx.complaints("kernel", "void(float32)", usage, 2048)[0]
+
+
+def test_kernels_that_the_simulator_did_not_prove_are_named():
+    rows = [{"kernel": name} for name in ("sums.proven", "sums.proven", "sums.forgotten", "sums.compared_with_nothing")]
+    errors = {
+        "sums.proven": {"launches": 3, "error": 1e-7},
+        "sums.compared_with_nothing": {"launches": 1, "error": None},
+    }
+    assert kernels.unproven(rows, errors) == [
+        "sums.forgotten: never launched in the simulator",
+        "sums.compared_with_nothing: its result was compared with nothing in the simulator",
+    ]
+    assert rows[0] == {"kernel": "sums.proven", "launches": 3, "error": 1e-7}
+
+
+def test_a_row_of_the_table():
+    signature = "void(float32[:, :, ::1], float32[:, :, ::1], int64, complex64[::1])"
+    row, wrong = kernels.examine("tenth", CudaKernel(tenth, ["void(float32[::1])"], (64,), None), "void(float32[::1])")
+    assert len(wrong) == len(ptx.CAPABILITIES)
+    text = kernels.table([{**row, "arguments": signature, "launches": 7, "error": 3.2e-7}]).splitlines()[-1]
+    assert text.startswith("| tenth | `2 f4[3], i8, c8[1]` | 64 | ")
+    assert text.endswith(" | 7 | 3e-07 |")
