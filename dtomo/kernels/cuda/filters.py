@@ -1,8 +1,9 @@
 """Lines filtered on a device: continued and transposed into a batch of fixed size, filtered by cuFFT, transposed back.
 
-cuFFT is slow along columns with z innermost, and CuPy would copy for it without coalescing. To continue a line takes a
-copy anyway, so that it does the transposition as well. Of all that a filter reads and writes (17 times the lines: the
-transforms and the product act on lines of twice the length) both copies are less than a third, coalesced on both sides.
+CuPy copies, without coalescing, what is transformed along any axis but the last, so that z innermost has to be turned
+anyhow. To continue a line takes a copy as well: one kernel does both. Of all that a filter reads and writes (17 times
+the lines: the transforms and the product act on lines of twice the length) the copies there and back are less than a
+third, coalesced on both sides.
 """
 
 from typing import Any
