@@ -1,4 +1,4 @@
-"""Reconstruction of arrays: NumPy in, NumPy out; Dask in, Dask out with one task per slab."""
+"""Reconstruction of arrays: NumPy in, NumPy out; CuPy in, CuPy out; Dask in, Dask out with one task per slab."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import single_precision
+from dtomo.arrays import array_module, is_array, on_device, single_precision
 from dtomo.distributed.slabs import SLAB
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
@@ -24,8 +24,8 @@ def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
     Parameters
     ----------
     projections
-        (angle, row, column), attenuation (the negative logarithm), NumPy or Dask. Other dtypes than float32
-        and complex64 are brought to these.
+        (angle, row, column), attenuation (the negative logarithm): NumPy, CuPy, or Dask with chunks of either. Other
+        dtypes than float32 and complex64 are brought to these.
     geometry
         The beam; every row is reconstructed alike.
     **options
@@ -34,8 +34,8 @@ def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
     Returns
     -------
     array
-        (z, y, x), attenuation per pixel, float32 or complex64; a Dask array (one block per slab of rows) if a
-        Dask array was given.
+        (z, y, x), attenuation per pixel, float32 or complex64, of the kind that was given; a Dask array has one
+        block per slab of rows.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _reconstruct(
         )
     if projections.shape[1] == 0:
         raise UserError("the projections have no rows")
-    if isinstance(projections, np.ndarray):
+    if is_array(projections):
         return solve(single_precision(projections), geometry, **options)
     if options.get("checkpoints") is not None:
         raise UserError(
@@ -89,7 +89,7 @@ def _reconstruct(
 
 def _numbers(projections: Any) -> NDArray[Any]:
     try:
-        array = np.asarray(projections)
+        array = projections if on_device(projections) else np.asarray(projections)
     except ValueError as error:
         raise UserError(f"the projections are no array: {error}") from None
     if array.dtype.kind not in "biufc":
@@ -126,7 +126,7 @@ def _lazily(
         new_axes={"y": geometry.height, "x": geometry.width},
         concatenate=True,
         dtype=dtype,
-        meta=np.empty((0, 0, 0), dtype),
+        meta=array_module(projections._meta).empty((0, 0, 0), dtype),
         token=solve.__name__.strip("_"),
         solve=solve,
         shared=shared,
@@ -159,4 +159,4 @@ def _cgls(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> 
 def _projector(projections: NDArray[Any], geometry: ParallelBeam) -> Any:
     from dtomo.operators import ParallelProjector
 
-    return ParallelProjector(geometry, projections.shape[1], projections.dtype)
+    return ParallelProjector(geometry, projections.shape[1], projections.dtype, like=projections)

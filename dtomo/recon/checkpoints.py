@@ -13,8 +13,6 @@ from uuid import uuid4
 
 from numpy.typing import NDArray
 
-from dtomo.arrays import is_array
-from dtomo.device import to_device
 from dtomo.distributed.slabs import Slab
 from dtomo.errors import StoppedError
 from dtomo.io.checkpoints import Checkpoints, Schedule
@@ -62,7 +60,6 @@ class SlabCheckpoints:
             "scale": job.scale,
             "fold_about": job.fold_about,
         }
-        self.on_device = job.on_device
         self.notes: list[str] = []
         self.resumed = 0  # iterations that need not be made again
         self._unsaved: list[tuple[Slab, Finished]] = []
@@ -148,7 +145,8 @@ class SlabCheckpoints:
     def _of(self, block: Slab, what: str = "at") -> Checkpoints:
         folder: Path = self.folder / f"{what}-{block.start:08d}-{block.stop:08d}"
         rows = {"rows": [block.start, block.stop]}
-        return Checkpoints(folder, made_with=self.made_with | rows, schedule=self.schedule, devices=self.on_device)
+        # the algorithm takes its state to where it works, and blocks that are done belong in host memory
+        return Checkpoints(folder, made_with=self.made_with | rows, schedule=self.schedule, devices=False)
 
 
 class BlockCheckpoints:
@@ -158,14 +156,11 @@ class BlockCheckpoints:
         self.slab, self.store = slab, store
 
     def restore(self) -> "State | None":
-        """The solver's last state; where slabs are solved on a device with its fields there, wherever it was saved."""
+        """The solver's last state."""
         found = self.store.restore()
         self._take_notes()
         self.slab.resumed += found.iteration if found else 0
-        if found is None or not self.slab.on_device:
-            return found
-        fields = {name: to_device(part) for name, part in found.parts.items() if is_array(part) and part.ndim > 1}
-        return found._replace(parts=found.parts | fields)
+        return found
 
     def offer(self, state: "State") -> None:
         """Save the blocks done and the solver's state if it is time to.
