@@ -5,7 +5,8 @@ import pytest
 from numba import cuda as numba_cuda
 
 from dtomo.arrays import array_module, on_device
-from dtomo.kernels.cuda.compiling import KERNELS, cuda_kernel
+from dtomo.kernels.cuda import compiling
+from dtomo.kernels.cuda.compiling import KERNELS, CudaKernel, cuda_kernel
 
 
 def test_it_refuses_what_cupy_refuses(cupy):
@@ -51,3 +52,24 @@ def test_kernels_run_on_its_arrays(cupy):
     scale.launch(2, values, 3.0)
     del KERNELS[scale.name]
     assert (values.get() == 3 * np.arange(10)).all()
+
+
+@pytest.mark.without_simulator
+def test_launches_on_the_present_stream(cupy, monkeypatch):
+    """The default one by a number that CuPy takes when it is asked for its memory; too large grids are cut."""
+    launched = []
+
+    class Compiled:
+        def __getitem__(self, configuration):
+            return lambda *arguments: launched.append((configuration, arguments))
+
+    monkeypatch.setattr(compiling, "simulated", lambda: False)
+    monkeypatch.setattr(compiling.cuda, "external_stream", lambda pointer: f"stream {pointer}", raising=False)
+    kernel = CudaKernel(lambda values: None, ["void(float32[::1])"], (32, 8), None)
+    monkeypatch.setattr(kernel, "_ready", Compiled)
+    kernel.launch((0, 70000), 7)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.ptr = 4711
+    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: stream)
+    kernel.launch(3, 8, threads=(4,))
+    assert launched == [(((1, 65535), (32, 8), "stream 1"), (7,)), (((3,), (4,), "stream 4711"), (8,))]

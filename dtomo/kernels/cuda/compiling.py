@@ -16,6 +16,9 @@ KERNELS: dict[str, "CudaKernel"] = {}
 MOST_BLOCKS = 2**31 - 1
 """Along the first axis of a grid; 65535 along the others."""
 
+LEGACY_STREAM = 1
+"""The default stream by the name that DLPack knows; CuPy calls it 0, and warns when numba-cuda passes that on."""
+
 
 def simulated() -> bool:
     """Whether kernels run in Numba's simulator (``NUMBA_ENABLE_CUDASIM=1``)."""
@@ -58,7 +61,7 @@ class CudaKernel:
         if not simulated():
             import cupy
 
-            stream = cuda.external_stream(cupy.cuda.get_current_stream().ptr)
+            stream = cuda.external_stream(cupy.cuda.get_current_stream().ptr or LEGACY_STREAM)
         self._ready()[grid, threads or self.threads, stream](*(memory_of(argument) for argument in arguments))
 
     def _ready(self) -> Any:
