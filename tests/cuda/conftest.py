@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,31 @@ def threads_take_turns_quickly():
     sys.setswitchinterval(1e-4)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_arrays_are_one():
+    """Two of the simulator's threads that ask for a shared array at the same time each get their own; not so here."""
+    if not SIMULATED:
+        yield
+        return
+    from numba import types
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+    from numba.np.numpy_support import as_dtype
+
+    lock = threading.Lock()
+
+    def array(self, shape, dtype):
+        caller = sys._getframe(1)
+        with lock:
+            place = caller.f_code.co_filename, caller.f_lineno
+            if place not in self._allocations:
+                self._allocations[place] = np.empty(shape, as_dtype(dtype) if isinstance(dtype, types.Type) else dtype)
+            return self._allocations[place]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeCUDAShared, "array", array)
+        yield
 
 
 @pytest.fixture

@@ -102,8 +102,8 @@ def sum_slices(
     """`kernels.nufft.fourier_backproject` on a device: several slices in each call.
 
     cuFINUFFT spreads samples with atomic additions in single precision, in no fixed order: unlike everything else here
-    the last bits of a slice may differ from run to run. Its grid is left at twice the size of the slice (1.25 times on the
-    host): that takes more memory, but a sample is spread over half as many points.
+    the last bits of a slice may differ from run to run. Its grid has twice the size of the slice, which is its default
+    (1.25 times on the host): that takes more memory, but a sample is spread over half as many points.
     """
     import cupy
 
