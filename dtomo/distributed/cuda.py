@@ -1,12 +1,13 @@
 """Workers that own GPUs: dask-cuda's cluster where each has a device of its own, else our own workers."""
 
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from dtomo.distributed.devices import OWN_DEVICE, POOL, parse_devices, same_device, visible_devices
+from dtomo.device import SHARE
+from dtomo.distributed.devices import OWN_DEVICE, POOL, owned, parse_devices, same_device, visible_devices
 from dtomo.distributed.local import HOST, local_client, pinned_cluster
 from dtomo.errors import UserError
 
@@ -49,13 +50,15 @@ def check_cuda(devices: Sequence[str] = (), pool: bool = False) -> int:
     return count
 
 
-def _count_devices() -> int:
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """The driver's management library; refuses where there is none."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
         try:
-            count = int(pynvml.nvmlDeviceGetCount())
+            yield pynvml
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
@@ -63,9 +66,45 @@ def _count_devices() -> int:
             f"--cluster cuda finds no NVIDIA driver that works on this machine ({error}); install one, "
             "or use --cluster local"
         ) from error
+
+
+def _count_devices() -> int:
+    with _nvml() as nvml:
+        count = int(nvml.nvmlDeviceGetCount())
     if not count:
         raise UserError("--cluster cuda finds no GPU on this machine; use --cluster local")
     return count
+
+
+def _memory_of(devices: Sequence[str]) -> int:
+    """Bytes of the smallest of these devices, indices in the order of the bus; of an identifier all GPUs count."""
+    with _nvml() as nvml:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        sizes = [int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles]
+    return min([sizes[int(device)] for device in devices if device.isdigit() and int(device) < len(sizes)] or sizes)
+
+
+def device_share(wanted: "Resources") -> int | None:
+    """Bytes of its device that each worker may take where workers compute on devices; None where they do not.
+
+    They do on a cluster of kind "cuda", and on a local one with devices where CuPy and the driver are there. CUDA
+    itself is not touched. Of a device without a limit of the user's a part is left to CUDA and to libraries.
+
+    Raises
+    ------
+    UserError
+        A cluster of kind "cuda" without driver or device.
+    """
+    if not wanted.devices or any(find_spec(module) is None for module in ("cupy", "pynvml")):
+        return None
+    try:
+        total = int(SHARE * _memory_of(wanted.devices))
+    except UserError:
+        if wanted.kind == "cuda":
+            raise
+        return None
+    sizes = [total, wanted.device_memory or total, wanted.options.get("rmm_pool_size") or total]
+    return min(sizes) // max(sharing for _, sharing in owned(wanted.devices, wanted.workers))
 
 
 def cuda_devices(asked: Sequence[str] | None, pool: bool = False) -> tuple[str, ...]:
