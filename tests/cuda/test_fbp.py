@@ -52,7 +52,7 @@ def test_lines_are_continued_as_on_the_host(cupy, extend, columns, slices, first
 @DTYPES
 @PADDINGS
 @pytest.mark.parametrize("name", FILTERS)
-def test_filter(cupy, name, padding, dtype):
+def test_filter(cupy, record_error, name, padding, dtype):
     geometry = ParallelBeam(UNEVEN, 13, pitch=1.5)
     lines = laws.draw((8, 2, 13), dtype)
     device = cupy.asarray(lines)
@@ -60,7 +60,9 @@ def test_filter(cupy, name, padding, dtype):
     assert found.dtype == dtype
     assert found.shape == lines.shape
     assert np.swapaxes(found, 1, 2).flags.c_contiguous
-    assert difference(found, filter_projections(lines, geometry, name, padding=padding, cutoff=0.8)) <= 1e-5
+    expected = filter_projections(lines, geometry, name, padding=padding, cutoff=0.8)
+    record_error(found, expected)
+    assert difference(found, expected) <= 1e-5
     assert np.array_equal(device.get(), lines)
 
 
