@@ -51,6 +51,8 @@ class Resources:
         As asked for; None: what `workers` comes to.
     device_memory
         Bytes of each device that its workers share; None: all of it.
+    device_share
+        Bytes of its device that each worker takes at most; None: it computes on the CPU.
     """
 
     workers: int
@@ -64,6 +66,7 @@ class Resources:
     devices: tuple[str, ...] | None = None
     workers_per_device: int | None = None
     device_memory: int | None = None
+    device_share: int | None = None
 
     @property
     def cores(self) -> int:

@@ -42,6 +42,8 @@ class Plan:
         Further lines for people.
     ahead
         Whether there is memory for reading ahead.
+    device_parts
+        What is in a device's memory at the worst moment of one worker, in bytes by name; empty on the CPU.
     """
 
     slabs: Sequence[Slab]
@@ -55,6 +57,12 @@ class Plan:
     scratch: dict[str, int] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     ahead: bool = False
+    device_parts: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def device_memory(self) -> int:
+        """Peak of one worker on its device in bytes; 0 on the CPU."""
+        return sum(self.device_parts.values())
 
     @property
     def worker_memory(self) -> int:
@@ -68,8 +76,9 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether a worker stays within its limit."""
-        return self.worker_memory <= self.resources.memory
+        """Whether a worker stays within its limits."""
+        share = self.resources.device_share
+        return self.worker_memory <= self.resources.memory and (share is None or self.device_memory <= share)
 
     def lines(self) -> list[str]:
         """The plan for people."""
@@ -80,17 +89,28 @@ class Plan:
         at_once = "" if self.block >= wide else f", {self.block} slices at a time"
         workers, threads = self.resources.workers, self.resources.threads
         scratch = ", ".join(f"{name} {size(count)}" for name, count in self.scratch.items())
+        takes = f"about {duration(sum(self.seconds.values()))} ({stages}), within a factor of 2 or so"
+        if self.resources.device_share is not None:
+            takes += ", and what the devices take, which is not estimated"
         return [
             f"tasks: {len(self.slabs)}, each a slab of {wide} slice{'s' * (wide > 1)}{at_once}",
             f"workers: {workers} with {threads} thread{'s' * (threads > 1)} each",
             *([] if self.resources.devices is None else [f"devices: {described(self.resources.devices, workers)}"]),
             f"memory per worker: {size(self.worker_memory)} of {size(self.resources.memory)} ({parts})",
+            *self._device_lines(),
             f"memory of the client: {size(self.client_memory)} ({client})",
             f"read: {size(self.bytes_read)}, written: {size(self.bytes_written)} before compression",
-            f"time: about {duration(sum(self.seconds.values()))} ({stages}), within a factor of 2 or so",
+            f"time: {takes}",
             *([f"on disk while it runs, beside the output: {scratch}"] if scratch else []),
             *self.notes,
         ]
+
+    def _device_lines(self) -> list[str]:
+        if self.resources.device_share is None:
+            return []
+        parts = ", ".join(f"{name} {size(count)}" for name, count in self.device_parts.items())
+        whole = f"{size(self.device_memory)} of {size(self.resources.device_share)}"
+        return [f"device memory per worker: {whole} ({parts})"]
 
 
 def refuse_if_too_big(plan: Plan, smaller: Plan | None) -> None:
@@ -110,6 +130,13 @@ def refuse_if_too_big(plan: Plan, smaller: Plan | None) -> None:
     """
     if plan.fits:
         return
+    share = plan.resources.device_share
+    if share is not None and plan.device_memory > share:
+        slices = f"{plan.block} slice{'s' * (plan.block > 1)} at a time"
+        raise UserError(
+            f"a worker needs {size(plan.device_memory)} of its device's memory for {slices} but may take "
+            f"{size(share)}; give more --device-memory, fewer --workers-per-device, --bin 2, or --cluster local"
+        )
     need = f"a worker needs {size(plan.worker_memory)} but is limited to {size(plan.resources.memory)}"
     fewer = int(plan.resources.memory * plan.resources.workers / (1.05 * plan.worker_memory))
     if plan.resources.shared and 1 <= fewer < plan.resources.workers:

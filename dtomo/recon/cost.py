@@ -5,6 +5,7 @@ import math
 
 from dtomo import io, prep
 from dtomo.algorithms.fbp import sums_spectra
+from dtomo.device import STAGE
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import Plan
 from dtomo.distributed.slabs import Slabs, slab_height
@@ -20,9 +21,16 @@ PROGRAMS = 260_000_000
 CLIENT = 250_000_000
 """The same of the client, with its scheduler and dashboard (measured)."""
 
+CUDA_PROGRAMS = 1_200_000_000
+"""What CUDA and its libraries take in a worker's host memory beside this (a guess on the safe side)."""
+
 FLOAT = 4
 MOST_BANDS = 2048
 """Blocks whose bands of the phase filter are counted; more are estimated from so many of them."""
+DEVICE_WORK = 512 * 2**20
+"""Bytes of work areas on a device: batches of lines, views or rows of up to 256 MiB, and plans of cuFFT."""
+_PHASE_FRAMES, _PHASE_BYTES = 8, 32
+"""Frames in a batch of the phase filter on a device at least, and bytes of a pixel there."""
 PIECE = 64 * 2**20
 """Bytes that MRC and TIFF are written in at a time."""
 POINT, POINT_OF_THREAD = 90, 80
@@ -63,6 +71,12 @@ class Sizes:
     def raw_row(self) -> int:
         """Bytes in the file of a row (before binning, several) of all projections."""
         return len(self.scan.angles) * self.columns_read * self.scan.dtype.itemsize * self.scan.binning**2
+
+    @property
+    def arrived_row(self) -> int:
+        """Bytes of a row of all projections as it is read: as stored, or means of binned pixels."""
+        item = self.scan.dtype.itemsize if self.scan.binning == 1 else FLOAT * self.lanes
+        return len(self.scan.angles) * self.columns_read * item
 
     @property
     def read_row(self) -> int:
@@ -115,6 +129,52 @@ def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
     # memory of arrays is kept for the next slab, also while this one is written
     sums = [sum(stage.values()) for stage in stages]
     return {"programs": PROGRAMS, **stages[sums.index(max(sums))], "writing": _writing(sizes, slices)}
+
+
+def host_peak(sizes: Sizes, slices: int, block: int) -> dict[str, int]:
+    """Bytes in the host memory of a worker that computes on a device, at the worst moment, by name."""
+    return {
+        "programs": PROGRAMS + CUDA_PROGRAMS,
+        "counts": _rows_at_once(sizes, block) * sizes.raw_row,
+        "volume": slices * sizes.slice,
+        "pinned buffers": 4 * STAGE,
+        "writing": _writing(sizes, slices),
+    }
+
+
+def device_peak(sizes: Sizes, block: int) -> dict[str, int]:
+    """Bytes on the device of a worker at the worst moment, by name.
+
+    At any moment the counts of the next block arrive and the slices of the last one leave.
+    """
+    rows = _rows_at_once(sizes, block)
+    counts, data, volume = rows * sizes.arrived_row, rows * sizes.read_row, block * sizes.slice
+    solved, work = block * sizes.solved_row, DEVICE_WORK
+    moving = {"next counts": 0 if sizes.settings.delta_beta is not None else counts, "last slices": volume}
+    retrieved = {}
+    if sizes.settings.delta_beta is not None:
+        retrieved = {"retrieved": block * sizes.data_row}
+        work += _PHASE_FRAMES * _PHASE_BYTES * data // (len(sizes.scan.angles) * FLOAT)
+    stages = [
+        {"counts": counts, "projections": data, "work": work, **retrieved},
+        {"projections": (1 + bool(retrieved)) * data, "work": work, **retrieved},
+        {"projections": block * sizes.data_row, "folded": solved, "work": DEVICE_WORK},
+        {"projections": 2 * solved, "work": DEVICE_WORK},  # turned so that z is innermost
+        {"projections": solved, **_device_solver(sizes, block)},
+    ]
+    sums = [sum(stage.values()) for stage in stages]
+    return {**stages[sums.index(max(sums))], **moving}
+
+
+def _device_solver(sizes: Sizes, block: int) -> dict[str, int]:
+    """Arrays of the algorithms beside the data, on a device."""
+    if sizes.settings.algorithm == "fbp" and sizes.by_nufft:
+        from dtomo.kernels.cuda import nufft
+
+        size = (sizes.geometry.height, sizes.geometry.width)
+        transforms = max(nufft.WORKSPACE, nufft.slice_bytes(sizes.frequencies, size))
+        return {"transforms": transforms, "volume": block * sizes.slice, "work": DEVICE_WORK}
+    return {**_solver(sizes, block, 1), "work": DEVICE_WORK}
 
 
 def _rows_at_once(sizes: Sizes, block: int) -> int:
@@ -178,8 +238,20 @@ def make_plan(
         for slab in ((wanted,) if fixed else (wanted, block))
         if block <= wanted
     ]
-    fitting = (one for one in tried if sum(peak(sizes, *one, resources.threads).values()) <= resources.memory)
+    share = resources.device_share
+    fitting = (
+        (slab, block)
+        for slab, block in tried
+        if sum(_host_parts(sizes, resources, slab, block).values()) <= resources.memory
+        and (share is None or sum(device_peak(sizes, block).values()) <= share)
+    )
     return _plan(sizes, resources, *next(fitting, tried[-1]))
+
+
+def _host_parts(sizes: Sizes, resources: Resources, slices: int, block: int) -> dict[str, int]:
+    if resources.device_share is None:
+        return peak(sizes, slices, block, resources.threads)
+    return host_peak(sizes, slices, block)
 
 
 def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
@@ -191,7 +263,8 @@ def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
         slabs=slabs,
         block=block,
         resources=resources,
-        worker_parts=peak(sizes, height, block, resources.threads),
+        worker_parts=_host_parts(sizes, resources, height, block),
+        device_parts={} if resources.device_share is None else device_peak(sizes, block),
         client_parts=_client(sizes),
         bytes_read=rows * sizes.raw_row,
         bytes_written=io.volumes.written_bytes(settings.output, shape, volume_dtype(sizes.scan), settings.levels),
@@ -218,7 +291,7 @@ def _client(sizes: Sizes) -> dict[str, int]:
 
 
 def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int, readings: float) -> dict[str, float]:
-    """Wall time by stage; each row is read and prepared `readings` times on average."""
+    """Wall time by stage, without what devices take; each row is read and prepared `readings` times on average."""
     rounds = min(math.ceil(slabs / resources.workers) * height, sizes.scan.shape[1])
     voxels, values = sizes.slice / FLOAT, sizes.solved_row / FLOAT  # real numbers
     angles = len(sizes.geometry.angles)
@@ -229,10 +302,13 @@ def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int, readin
         compute = sizes.lanes * sizes.frequencies * TRANSFORMING + voxels * PER_VOXEL
     else:
         compute = voxels * angles * BACKPROJECTING + values * FILTERING
+    on_cpu = {
+        "preparing": rounds * readings * sizes.read_row / FLOAT * preparing / resources.threads,
+        "computing": rounds * compute / resources.threads,
+    }
     return {
         "starting": STARTING,
         "reading": rounds * readings * sizes.raw_row * READING,
-        "preparing": rounds * readings * sizes.read_row / FLOAT * preparing / resources.threads,
-        "computing": rounds * compute / resources.threads,
+        **(on_cpu if resources.device_share is None else {}),
         "writing": rounds * sizes.slice * WRITING,
     }

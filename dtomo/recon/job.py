@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtomo import dashboard, io
 from dtomo.distributed import clusters, performance, queue
+from dtomo.distributed.cuda import device_share
 from dtomo.distributed.plan import Plan, refuse_if_too_big
 from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
@@ -120,7 +121,9 @@ def run(
         options=settings.batch_options(),
     )
     if wanted.devices:
-        say("note: this version reconstructs on the CPU; its workers own their devices but do not use them")
+        wanted = dataclasses.replace(wanted, device_share=device_share(wanted))
+    if wanted.devices and wanted.device_share is None:
+        say("note: CuPy and a driver are not both here, so workers own their devices but compute on the CPU")
     inputs = record.describe_inputs(scan.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
@@ -173,6 +176,7 @@ def run(
                     writer.path,
                     feed,
                     plan.ahead,
+                    wanted.device_share,
                 )
                 summaries = _reconstruct(client, job, plan, writer, quiet)
             stack.close()  # a worker that was told to let go of a slab may still be at it, and must not write now
@@ -337,6 +341,7 @@ def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], second
         "threads": plan.resources.threads,
         "peak_memory": peaks,
         "planned_memory": plan.worker_memory,
+        **({} if plan.resources.device_share is None else {"planned_device_memory": plan.device_memory}),
         "client_peak_memory": peak_memory(),
         "planned_client_memory": plan.client_memory,
         "planned_seconds": round(sum(plan.seconds.values()), 1),
