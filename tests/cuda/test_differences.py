@@ -19,6 +19,12 @@ def grid(request, monkeypatch):
     monkeypatch.setattr(CudaKernel, "launch", lambda kernel, _, *a: launch(kernel, blocks, *a, threads=threads))
 
 
+@pytest.fixture(autouse=True)
+def spoiled(cupy, monkeypatch):
+    """New memory holds NaN."""
+    monkeypatch.setattr(cupy, "empty", lambda shape, dtype: cupy.full(shape, np.nan, dtype))
+
+
 def calls(shape, spacing, dtype):
     """Function, its array, and its other arguments: without and with neighbours."""
     volume, field = laws.draw(shape, dtype), laws.draw((len(spacing), *shape), dtype, 1)

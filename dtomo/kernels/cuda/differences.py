@@ -103,7 +103,7 @@ def _negative_divergence(  # type: ignore[no-untyped-def]
     size = out.size
     planes, rows, count = (height, width, depth) if inside else (depth, height, width)
     step_z, step_y, step_x = (1, width * depth, depth) if inside else (height * width, width, 1)
-    zero = out[0] * np.float32(0)
+    zero = out.dtype.type(0)
     c0, b0, a0 = cuda.grid(3)
     across, down, on = cuda.gridsize(3)
     for a in range(a0, planes, on):
