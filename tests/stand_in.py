@@ -438,6 +438,13 @@ def _cufinufft() -> types.ModuleType:
     return module
 
 
+def _kernel_argument(value: Any) -> Any:
+    """Device arrays as the simulator knows them: no copies, any strides."""
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    return FakeCUDAArray(value.host) if isinstance(value, ndarray) else value
+
+
 def install(monkeypatch: Any) -> types.ModuleType:
     """Put the stand-in in CuPy's place until the test ends; returns it."""
     cupy = _Space("cupy", np, "")
@@ -478,5 +485,5 @@ def install(monkeypatch: Any) -> types.ModuleType:
         monkeypatch.setitem(sys.modules, name, module)
     from dtomo.kernels.cuda import compiling
 
-    monkeypatch.setattr(compiling, "memory_of", lambda a: a.host if isinstance(a, ndarray) else a)
+    monkeypatch.setattr(compiling, "memory_of", _kernel_argument)
     return cupy

@@ -1,5 +1,5 @@
-"""Preparation: from counts to attenuation on a known geometry. NumPy arrays in projection order, float32
-out."""
+"""Preparation: from counts to attenuation on a known geometry. Arrays in projection order, float32 (complex64)
+out, of NumPy or, for all that one slab needs, CuPy."""
 
 from dtomo.prep.center import CenterEstimate, find_center, main_part, rows_for_center
 from dtomo.prep.flats import (
@@ -9,9 +9,9 @@ from dtomo.prep.flats import (
     find_bad_pixels,
     minus_log,
     normalize,
-    remove_outliers,
 )
 from dtomo.prep.halfturn import fold_360, is_full_turn
+from dtomo.prep.outliers import remove_outliers
 from dtomo.prep.padding import extend, extension_weights, extension_width
 from dtomo.prep.phase import millimeters, paganin, paganin_halo_rows
 from dtomo.prep.stripes import remove_stripes

@@ -1,7 +1,11 @@
-"""Flat and dark correction, safe logarithm, dead and hot pixels, outliers.
+"""Flat and dark correction, safe logarithm, dead and hot pixels.
 
 Every function treats a detector row (a slice of the volume) by itself, so results have the same bits
 however the rows are cut into slabs and however many threads run.
+
+Projections on a device are worked on there, flats, darks and results lie there too, and only numbers for reports come
+back. The same values are repaired as on the CPU; results agree to float32 rounding, not to the bit: the device has a
+logarithm and an interpolation of its own.
 """
 
 import dataclasses
@@ -11,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import empty_aligned
+from dtomo.arrays import array_module, empty_aligned, is_array, on_device
 from dtomo.errors import UserError
 from dtomo.prep import line_kernels, stripe_kernels
 from dtomo.threads import run_blocks
@@ -86,7 +90,7 @@ class NormalizeReport:
 
 
 def _projections(array: NDArray[Any], what: str = "projections") -> NDArray[Any]:
-    array = np.asarray(array)
+    array = array if is_array(array) else np.asarray(array)
     if array.ndim != 3 or 0 in array.shape:
         raise UserError(
             f"{what} must have the three axes (angle, row, column), none empty, but have the shape {array.shape}"
@@ -99,7 +103,13 @@ def _projections(array: NDArray[Any], what: str = "projections") -> NDArray[Any]
 def _native(block: NDArray[Any]) -> NDArray[Any]:
     """Contiguous, native byte order, a dtype that the kernels know."""
     dtype = block.dtype.newbyteorder("=")
-    return np.ascontiguousarray(block, dtype if dtype in _KERNEL_DTYPES else np.float32)
+    known: NDArray[Any] = array_module(block).ascontiguousarray(block, dtype if dtype in _KERNEL_DTYPES else np.float32)
+    return known
+
+
+def _numbers(values: Any) -> list[Any]:
+    """The elements of a small array, on the host: from a device this waits for all work before."""
+    return list(values.tolist())
 
 
 def average_frames(
@@ -109,6 +119,7 @@ def average_frames(
     average: Literal["mean", "median"] = "mean",
     exclude: Sequence[int] = (),
     what: str = "flats",
+    xp: Any = np,
 ) -> NDArray[np.float32]:
     """One frame from a stack of flats or darks.
 
@@ -125,6 +136,8 @@ def average_frames(
         Numbers of frames to leave out.
     what
         "flats" or "darks", for the default and for messages.
+    xp
+        NumPy or CuPy: where the default is made. Frames are averaged where they lie.
 
     Returns
     -------
@@ -136,8 +149,9 @@ def average_frames(
         Frames of another shape, an excluded frame that does not exist, or no frame left.
     """
     if frames is None or (np.ndim(frames) == 3 and len(frames) == 0):
-        return np.full(shape, 1 if what == "flats" else 0, np.float32)
-    stack = np.asarray(frames)
+        default: NDArray[np.float32] = xp.full(shape, 1 if what == "flats" else 0, np.float32)
+        return default
+    stack = frames if is_array(frames) else np.asarray(frames)
     stack = stack[np.newaxis] if stack.ndim == 2 else stack
     if stack.ndim != 3 or stack.shape[1:] != tuple(shape) or stack.dtype.kind not in "buif":
         raise UserError(
@@ -148,15 +162,22 @@ def average_frames(
     if exclude:
         if not all(-len(stack) <= number < len(stack) for number in exclude):
             raise UserError(f"cannot leave out frames {list(exclude)} of the {what}: there are only {len(stack)}")
-        stack = np.delete(stack, list(exclude), axis=0)
-        if len(stack) == 0:
+        left_out = {number % len(stack) for number in exclude}
+        if len(left_out) == len(stack):
             raise UserError(f"all frames of the {what} are left out; keep at least one")
+        stack = stack[[number for number in range(len(stack)) if number not in left_out]]
     if average == "median":
-        middle: NDArray[np.float32] = np.asarray(np.median(stack, axis=0)).astype(np.float32)
+        middle: NDArray[np.float32] = np.median(stack, axis=0).astype(np.float32)
         return middle
     if average != "mean":
         raise UserError(f"flats and darks can be averaged by mean or median, not by {average!r}")
-    return np.asarray(np.mean(stack, axis=0, dtype=np.float64), np.float32)
+    if not on_device(stack):
+        return np.asarray(np.mean(stack, axis=0, dtype=np.float64), np.float32)
+    total = array_module(stack).zeros(shape, np.float64)
+    for frame in stack:  # in the order of the CPU, whatever the number of rows
+        total += frame
+    mean: NDArray[np.float32] = (total / len(stack)).astype(np.float32)
+    return mean
 
 
 def check_frames(
@@ -170,10 +191,10 @@ def check_frames(
     """
     if flats is None or darks is None or not np.size(flats) or not np.size(darks):
         return ()
-    stack = np.asarray(darks)
+    stack = darks if is_array(darks) else np.asarray(darks)
     stack = stack[np.newaxis] if stack.ndim == 2 else stack
-    levels = np.median(stack.reshape(len(stack), -1), axis=1).astype(np.float64)
-    flat = float(np.median(np.asarray(flats)))
+    levels = np.array(_numbers(np.median(stack.reshape(len(stack), -1), axis=1)), np.float64)
+    flat = float(np.median(flats))
     bound = max((flat + float(levels.min())) / 2, flat / 2)
     bright = [k for k in range(len(stack)) if levels[k] >= bound and k not in set(exclude_darks)]
     if not bright or not flat > 0:
@@ -207,7 +228,8 @@ def normalize(
     that are not positive take the smallest positive one of their detector row (they are at least as opaque as
     the most opaque pixel measured). No rule looks at another row, so a bad pixel changes no other slice.
 
-    Peak memory: the float32 result, plus one frame of flat and dark and a few megabytes.
+    Peak memory: the float32 result, plus one frame of flat and dark and a few megabytes; on a device also a copy of
+    projections that are not contiguous, or of a type other than integers of 8 to 32 bits and float32.
 
     Parameters
     ----------
@@ -239,11 +261,14 @@ def normalize(
     ------
     UserError
         Shapes that do not fit, or values that are not real numbers.
+    TypeError
+        Some of the arrays on the host and some on a device.
     """
     projections = _projections(projections)
-    angles, rows, columns = projections.shape
-    dark = average_frames(darks, (rows, columns), average=average, exclude=exclude_darks, what="darks")
-    flat = average_frames(flats, (rows, columns), average=average, exclude=exclude_flats, what="flats")
+    xp = array_module(projections, flats, darks, bad_pixels, out)
+    _, rows, columns = projections.shape
+    dark = average_frames(darks, (rows, columns), average=average, exclude=exclude_darks, what="darks", xp=xp)
+    flat = average_frames(flats, (rows, columns), average=average, exclude=exclude_flats, what="flats", xp=xp)
     signal = flat - dark
     dead = ~(np.isfinite(signal) & (signal > 0))
     if bad_pixels is not None:
@@ -252,10 +277,30 @@ def normalize(
                 f"the bad pixels have the shape {np.shape(bad_pixels)}, but the projections have {rows} rows "
                 f"and {columns} columns"
             )
-        dead |= np.asarray(bad_pixels, bool)
+        dead |= xp.asarray(bad_pixels, bool)
     signal[dead] = np.nan
     left, right = _air_columns(air_columns, columns)
-    result = _output(out, projections.shape)
+    result = _output(out, projections.shape, xp)
+    lines = _device_lines if on_device(projections) else _host_lines
+    found = _numbers(lines(projections, dark, signal, dead, left, right, minus_log, result))
+    report = NormalizeReport(
+        pixels=rows * columns,
+        dead_pixels=found[4],
+        values=projections.size,
+        not_finite=found[0],
+        not_positive=found[1],
+        empty_lines=found[2],
+        lines_without_air=found[3],
+        warnings=check_frames(flats, darks, exclude_darks),
+    )
+    return result, report
+
+
+def _host_lines(
+    projections: Any, dark: Any, signal: Any, dead: Any, left: int, right: int, minus_log: bool, result: Any
+) -> NDArray[np.int64]:
+    """Numbers of values not finite and not positive, lines without a value and without air, dead pixels."""
+    angles, rows, columns = projections.shape
 
     def block(start: int, stop: int) -> NDArray[np.int64]:
         found = np.zeros(5, np.int64)
@@ -265,17 +310,20 @@ def normalize(
         return found
 
     found = np.sum(run_blocks(block, angles, max(_BLOCK_VALUES // (rows * columns), 1)), axis=0)
-    report = NormalizeReport(
-        pixels=rows * columns,
-        dead_pixels=int(dead.sum()),
-        values=projections.size,
-        not_finite=int(found[0]),
-        not_positive=int(found[1]),
-        empty_lines=int(found[2]),
-        lines_without_air=int(found[3]),
-        warnings=check_frames(flats, darks, exclude_darks),
-    )
-    return result, report
+    found[4] = dead.sum()
+    return np.asarray(found)
+
+
+def _device_lines(
+    projections: Any, dark: Any, signal: Any, dead: Any, left: int, right: int, minus_log: bool, result: Any
+) -> Any:
+    """As `_host_lines`, on a device, and there the numbers stay."""
+    from dtomo.kernels.cuda import lines
+
+    found = lines.normalize_lines(_native(projections), dark, signal, left, right, minus_log, result)
+    dead_pixels = dead.sum().reshape(1)
+    found[0] -= dead_pixels[0] * len(projections)  # they are not finite in any frame
+    return np.concatenate([found, dead_pixels])
 
 
 def minus_log(
@@ -304,9 +352,9 @@ def _air_columns(air_columns: tuple[int, int], columns: int) -> tuple[int, int]:
     return left, right
 
 
-def _output(out: NDArray[np.float32] | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _output(out: NDArray[np.float32] | None, shape: tuple[int, ...], xp: Any = np) -> NDArray[np.float32]:
     if out is None:
-        return empty_aligned(shape)
+        return empty_aligned(shape, xp=xp)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
         raise UserError(f"the output must be a contiguous float32 array of shape {shape}, not {out.dtype} {out.shape}")
     return out
@@ -344,12 +392,13 @@ def find_bad_pixels(
     if not 0 < tolerance <= 1 or window < 3:
         raise UserError(f"bad pixels need a tolerance in 0 to 1 and a window of at least 3, not {tolerance}, {window}")
     shape = (int(np.shape(given)[-2]), int(np.shape(given)[-1])) if np.ndim(given) >= 2 else (0, 0)
-    dark = average_frames(darks, shape, what="darks")
+    xp = array_module(flats, darks)
+    dark = average_frames(darks, shape, what="darks", xp=xp)
     if flats is None:
         level = _row_median(dark, window)
         spread = _row_median(np.abs(dark - level), window)
         return ~np.isfinite(dark) | (np.abs(dark - level) > 10 * np.maximum(spread, 1) + tolerance * np.abs(level))
-    response = average_frames(flats, shape, what="flats") - dark
+    response = average_frames(flats, shape, what="flats", xp=xp) - dark
     level = _row_median(response, window)
     bad = ~np.isfinite(response) | (response <= 0) | (np.abs(response - level) > tolerance * np.abs(level))
     return bad | (dark - _row_median(dark, window) > tolerance * np.abs(level))
@@ -358,51 +407,8 @@ def find_bad_pixels(
 def _row_median(frame: NDArray[np.float32], window: int) -> NDArray[np.float32]:
     """Running median along the rows of a frame (row, column); values that are not finite count as 0."""
     finite = np.where(np.isfinite(frame), frame, 0).astype(np.float32)
+    if on_device(frame):
+        from dtomo.kernels.cuda import stripes
+
+        return stripes.running_median(finite[:, :, np.newaxis], window | 1)[:, :, 0]
     return np.asarray(stripe_kernels.running_median(np.ascontiguousarray(finite.T), window | 1).T)
-
-
-def remove_outliers(
-    projections: NDArray[Any],
-    *,
-    threshold: float,
-    kind: Literal["bright", "dark", "both"] = "bright",
-    out: NDArray[np.float32] | None = None,
-) -> tuple[NDArray[np.float32], int]:
-    """Replace single hot pixels and zingers by the median of their 3 x 3 neighbours in the sinogram.
-
-    Neighbours are (angle, column) in the same detector row, so nothing crosses to another slice, and a column
-    that is hot in all frames goes too. Works on counts, transmission (zingers are bright) or attenuation
-    (zingers are dark). Peak memory: a float32 copy of the input
-    without `out`.
-
-    Parameters
-    ----------
-    projections
-        (angle, row, column), any real dtype; adjacent frames must be adjacent views.
-    threshold
-        A value is replaced when it differs from the median by more than this, in the units of the data.
-    kind
-        Which outliers to replace.
-    out
-        Where the result goes, float32; may be the projections themselves.
-
-    Returns
-    -------
-    (angle, row, column) float32, and how many values were replaced.
-    """
-    if not threshold > 0:
-        raise UserError(f"the threshold of outliers must be positive, not {threshold}")
-    if kind not in ("bright", "dark", "both"):
-        raise UserError(f"outliers are bright, dark or both, not {kind!r}")
-    projections = _projections(projections)
-    result = _output(out, projections.shape)
-
-    def block(start: int, stop: int) -> int:
-        rows = np.ascontiguousarray(projections[:, start:stop], np.float32)
-        cleaned = np.empty_like(rows)
-        count = line_kernels.replace_outliers(rows, np.float32(threshold), kind != "dark", kind != "bright", cleaned)
-        result[:, start:stop] = cleaned
-        return int(count)
-
-    values = projections.shape[0] * projections.shape[2]
-    return result, sum(run_blocks(block, projections.shape[1], max(_BLOCK_VALUES // values, 1)))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import is_array, on_device, single_precision
 from dtomo.errors import UserError
 
 _TAPS = 6
@@ -26,7 +27,9 @@ def fold_360(
     (exact when twice the center is an integer). A partner angle that was not measured (an odd number of
     views, uneven steps) is interpolated linearly between its two neighbours.
 
-    Every row is treated by itself. Peak memory: the result (at most the size of the input) and three views.
+    Every row is treated by itself. Peak memory: the result (at most the size of the input) and three views; on a device
+    the result, and a copy of an input that is neither float32 nor complex64. Results there lie there, and agree with
+    the CPU's to rounding.
 
     Parameters
     ----------
@@ -50,7 +53,7 @@ def fold_360(
     UserError
         Angles that do not fit the views or leave a gap in the full turn, or an axis off the detector.
     """
-    data = np.asarray(projections)
+    data = projections if is_array(projections) else np.asarray(projections)
     if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buifc":
         raise UserError(f"a full-turn scan needs numbers (angle, row, column), not {data.dtype} of shape {data.shape}")
     degrees = np.asarray(angles, np.float64).reshape(-1)
@@ -65,6 +68,10 @@ def fold_360(
         )
     views, first, second, weight = pair_half_turns(degrees)
     wide, offset, direct_weight = _layout(columns, center)
+    if on_device(data):
+        views_and_partners = np.stack([views, first, second], axis=1)
+        joined = _fold_on_device(data, views_and_partners, weight, center, offset, direct_weight)
+        return joined, degrees[views], center + offset
     dtype = np.complex64 if data.dtype.kind == "c" else np.float32
     result = np.zeros((len(views), data.shape[1], wide), dtype)
     stop = offset + columns
@@ -77,6 +84,21 @@ def fold_360(
         target *= 1 - direct_weight
         target[:, offset:stop] += direct_weight[offset:stop] * data[view].astype(dtype)
     return result, degrees[views], center + offset
+
+
+def _fold_on_device(
+    data: Any, views: NDArray[np.intp], share: NDArray[np.float64], center: float, offset: int, direct: NDArray[Any]
+) -> Any:
+    import cupy
+
+    from dtomo.kernels.cuda import halfturn
+
+    values = single_precision(data)
+    whole, fraction = _mirror(center, offset)
+    taps = np.ones(1, np.float32) if fraction is None else _lagrange(fraction)
+    result = cupy.empty((len(views), data.shape[1], len(direct)), values.dtype)
+    halfturn.fold(values, views, share, offset, whole, taps, direct, result)
+    return result
 
 
 def is_full_turn(angles: NDArray[Any]) -> bool:
@@ -150,16 +172,22 @@ def _add_mirrored(view: NDArray[Any], center: float, offset: int, target: NDArra
     """Add the view (row, column), mirrored about the axis, to `target`, whose column `offset` is the view's
     column 0."""
     columns = view.shape[1]
-    position = 2 * center + offset
-    whole = math.floor(position + 1e-9)
-    fraction = position - whole
+    whole, fraction = _mirror(center, offset)
     # target column j takes the view at 2 center - (j - offset) = whole - j + fraction
     source = whole - np.arange(target.shape[1])
-    if fraction < 1e-6:
+    if fraction is None:
         target += view[:, np.clip(source, 0, columns - 1)]
         return
     for tap, weight in zip(range(1 - _TAPS // 2, _TAPS // 2 + 1), _lagrange(fraction)):
         target += weight * view[:, np.clip(source + tap, 0, columns - 1)]
+
+
+def _mirror(center: float, offset: int) -> tuple[int, float | None]:
+    """Column of the mirrored view that comes to column 0: the whole part, and the fraction if there is one."""
+    position = 2 * center + offset
+    whole = math.floor(position + 1e-9)
+    fraction = position - whole
+    return whole, fraction if fraction >= 1e-6 else None
 
 
 def _lagrange(fraction: float) -> NDArray[np.float32]:

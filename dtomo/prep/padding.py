@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import array_module, is_array
 from dtomo.errors import UserError
 
 ExtensionMode = Literal["taper", "edge", "zero"]
@@ -62,18 +63,21 @@ def extend(
 
     Returns
     -------
-    (…, left + column + right) float32. Peak memory: the result.
+    (…, left + column + right) float32, where the projections lie. Peak memory: the result.
     """
-    data = np.asarray(projections)
+    data = projections if is_array(projections) else np.asarray(projections)
+    xp = array_module(data, out)
     if data.ndim < 1 or data.shape[-1] < 1 or left < 0 or right < 0:
         raise UserError(f"cannot extend projections of shape {data.shape} by {left} and {right} columns")
     shape = (*data.shape[:-1], left + data.shape[-1] + right)
     if out is None:
-        out = np.empty(shape, np.float32)
+        out = xp.empty(shape, np.float32)
+        assert out is not None
     elif out.shape != shape or out.dtype != np.float32:
         raise UserError(f"the output must be float32 of shape {shape}, not {out.dtype} of shape {out.shape}")
     stop = left + data.shape[-1]
     out[..., left:stop] = data
-    np.multiply(out[..., left : left + 1], extension_weights(left, mode)[::-1], out=out[..., :left])
-    np.multiply(out[..., stop - 1 : stop], extension_weights(right, mode), out=out[..., stop:])
+    before, behind = extension_weights(left, mode)[::-1], extension_weights(right, mode)
+    np.multiply(out[..., left : left + 1], xp.asarray(before), out=out[..., :left])
+    np.multiply(out[..., stop - 1 : stop], xp.asarray(behind), out=out[..., stop:])
     return out

@@ -6,12 +6,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import array_module, is_array, on_device
 from dtomo.errors import UserError
 from dtomo.prep import flats
 from dtomo.threads import run_blocks
 
 _KEV_METERS = 1.239841984e-9
 """Wavelength in metres times photon energy in keV (CODATA)."""
+_DEVICE_BYTES = 1 << 28
+"""Of a batch of frames on a device with the spectra and tables of its cosine transform, about 32 bytes a pixel."""
 _UNITS = {"m": 1000.0, "cm": 10.0, "mm": 1.0, "um": 1e-3, "µm": 1e-3, "μm": 1e-3}
 
 
@@ -152,7 +155,8 @@ def paganin(
     The result's rows depend on rows further away: give slabs with a halo (:func:`paganin_halo_rows`), which
     `halo` cuts off again. Slabs then agree to the tolerance of the halo, not to the bit; the bits are the
     same for the same rows, whatever the number of threads. Peak memory: the float32 result and three frames
-    per thread.
+    per thread; on a device eight frames, or 256 MiB if that is more. There the result agrees with the CPU's to the
+    rounding of float32 transforms.
 
     Parameters
     ----------
@@ -186,7 +190,7 @@ def paganin(
         Physical values that are missing or not positive, values that are not finite, a halo larger than the
         slab.
     """
-    data = np.asarray(transmission)
+    data = transmission if is_array(transmission) else np.asarray(transmission)
     if data.ndim != 3 or 0 in data.shape or data.dtype.kind not in "buif":
         raise UserError(f"phase retrieval needs real data (angle, row, column), not {data.dtype} of shape {data.shape}")
     length = paganin_length(
@@ -209,25 +213,30 @@ def paganin(
     if top < 0 or bottom < 0 or top + bottom >= rows:
         raise UserError(f"a halo of {top} and {bottom} rows leaves nothing of {rows} rows")
     shape = (angles, rows - top - bottom, columns)
-    result = flats._output(out, shape)
-    response = _response(rows, columns, length / _object_pixel(pixel_size, distance, source_distance))
+    xp = array_module(data, out)
+    result = flats._output(out, shape, xp)
+    response = _response(rows, columns, length / _object_pixel(pixel_size, distance, source_distance), xp)
 
     def block(start: int, stop: int) -> None:
         for k in range(start, stop):
             result[k] = _filtered(data[k], response)[top : rows - bottom]
 
-    run_blocks(block, angles, 1)
+    if on_device(data):
+        _filter_on_device(data, response, top, result)
+    else:
+        run_blocks(block, angles, 1)
     flats.minus_log(result, out=result)
     result *= scale
     return result
 
 
-def _response(rows: int, columns: int, length: float) -> NDArray[np.float32]:
+def _response(rows: int, columns: int, length: float, xp: Any = np) -> NDArray[np.float32]:
     """The filter at the frequencies of the cosine transform; `length` in pixels."""
-    row = np.pi * np.arange(rows) / rows
-    column = np.pi * np.arange(columns) / columns
+    row = np.pi * xp.arange(rows) / rows
+    column = np.pi * xp.arange(columns) / columns
     k2 = row[:, np.newaxis] ** 2 + column[np.newaxis] ** 2
-    return (1 / (1 + length**2 * k2)).astype(np.float32)
+    response: NDArray[np.float32] = (1 / (1 + length**2 * k2)).astype(np.float32)
+    return response
 
 
 def _filtered(frame: NDArray[Any], response: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -235,9 +244,32 @@ def _filtered(frame: NDArray[Any], response: NDArray[np.float32]) -> NDArray[np.
 
     single = np.array(frame, np.float32)
     if not np.isfinite(single).all():
-        raise UserError(
-            f"phase retrieval met {int((~np.isfinite(single)).sum())} values that are not finite; normalize first"
-        )
+        raise _not_finite(int((~np.isfinite(single)).sum()))
     spectrum = fft.dctn(single, norm="ortho", overwrite_x=True, workers=1)
     spectrum *= response
     return np.asarray(fft.idctn(spectrum, norm="ortho", overwrite_x=True, workers=1))
+
+
+def _filter_on_device(data: Any, response: Any, top: int, result: Any) -> None:
+    """Frames filtered in batches of one size, so that one plan for each axis transforms all of them."""
+    from cupyx.scipy import fft
+
+    xp = array_module(data)
+    angles, rows, columns = data.shape
+    size = min(max(_DEVICE_BYTES // (32 * rows * columns), 1), angles)
+    bad: Any = 0
+    for start in range(0, angles, size):
+        stop = min(start + size, angles)
+        frames = xp.zeros((size, rows, columns), np.float32)
+        frames[: stop - start] = data[start:stop]
+        bad = bad + (~np.isfinite(frames)).sum()
+        spectra = fft.dctn(frames, norm="ortho", axes=(1, 2), overwrite_x=True)
+        spectra *= response
+        frames = fft.idctn(spectra, norm="ortho", axes=(1, 2), overwrite_x=True)
+        result[start:stop] = frames[: stop - start, top : top + result.shape[1]]
+    if bad := int(bad):
+        raise _not_finite(bad)
+
+
+def _not_finite(count: int) -> UserError:
+    return UserError(f"phase retrieval met {count} values that are not finite; normalize first")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo import io, prep
-from dtomo.arrays import single_precision
+from dtomo.arrays import array_module, single_precision
 from dtomo.prep.flats import NormalizeReport
 from dtomo.settings import ZINGERS, ReconSettings
 
@@ -101,7 +101,7 @@ def _parts(values: NDArray[Any]) -> list[NDArray[np.float32]]:
     """The array itself, or copies of its real and imaginary part: filters of real numbers act on either."""
     if not np.iscomplexobj(values):
         return [values]
-    return [np.ascontiguousarray(values.real), np.ascontiguousarray(values.imag)]
+    return [values.real.copy(), values.imag.copy()]
 
 
 def _joined(parts: list[NDArray[np.float32]], out: NDArray[Any]) -> NDArray[Any]:
@@ -209,13 +209,18 @@ def _retrieved(
     read_whole = _arriving(whole.read, arrive)
     start, stop = rows.start + shift, rows.stop + shift
     columns = slice(left, left + scan.shape[2])
-    out = np.empty((len(scan.angles), stop - start, scan.shape[2]), np.float32)
+    out: NDArray[np.float32] | None = None
     report = NormalizeReport()
     for band, read in phase_bands(scan, settings, rows):
         first, last = max(start, band.start), min(stop, band.stop)
         wanted = slice(first - read.start, last - read.start)
         values, found = _transmission(whole, settings, read, lap, (wanted, columns), read=read_whole)
         values = prep.paganin(values, halo=(band.start - read.start, read.stop - band.stop), **options)
+        if out is None:
+            shape = (len(scan.angles), stop - start, scan.shape[2])
+            out = array_module(values).empty(shape, np.float32)
+        assert out is not None
         out[:, first - start : last - start] = values[:, first - band.start : last - band.start, columns]
         report += found
+    assert out is not None
     return out, report

@@ -3,7 +3,7 @@ import pytest
 
 from dtomo import threads
 from dtomo.errors import UserError
-from dtomo.prep import flats, line_kernels
+from dtomo.prep import flats, line_kernels, outliers
 
 
 def counts(angles=7, rows=5, columns=67, seed=0):
@@ -200,7 +200,7 @@ def test_tiny_arrays(shape):
     raw = np.full(shape, 5, np.uint8)
     result, _ = flats.normalize(raw, np.full(shape[1:], 10), minus_log=True)
     np.testing.assert_allclose(result, np.log(2), rtol=1e-6)
-    cleaned, replaced = flats.remove_outliers(raw, threshold=1)
+    cleaned, replaced = outliers.remove_outliers(raw, threshold=1)
     assert replaced == 0
     assert np.array_equal(cleaned, raw)
 
@@ -229,18 +229,18 @@ def test_outliers_go_and_the_rest_keeps_its_bits():
     dirty[29, 2, 39] = 9
     dirty[:, 3, 20] = 5
     dirty[8, 0, 8] = -4
-    result, replaced = flats.remove_outliers(dirty, threshold=0.5)
+    result, replaced = outliers.remove_outliers(dirty, threshold=0.5)
     assert replaced == 2 + 30
     assert result[8, 0, 8] == np.float32(-4)
     assert np.abs(result[dirty > 2] - 1).max() < 0.05
     assert np.array_equal(result[dirty < 2], dirty[dirty < 2])
-    both, _ = flats.remove_outliers(dirty, threshold=0.5, kind="both")
+    both, _ = outliers.remove_outliers(dirty, threshold=0.5, kind="both")
     assert np.abs(both - 1).max() < 0.06
-    part, _ = flats.remove_outliers(dirty[:, 1:3], threshold=0.5)
+    part, _ = outliers.remove_outliers(dirty[:, 1:3], threshold=0.5)
     assert np.array_equal(part, result[:, 1:3])
 
 
 @pytest.mark.parametrize("wrong", [{"threshold": 0}, {"threshold": np.nan}, {"threshold": 1, "kind": "pink"}])
 def test_wrong_outlier_requests(wrong):
     with pytest.raises(UserError):
-        flats.remove_outliers(np.ones((2, 2, 2)), **wrong)
+        outliers.remove_outliers(np.ones((2, 2, 2)), **wrong)
