@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from dtomo.errors import UserError
 from dtomo.kernels import parallel as by_place
 from dtomo.kernels import parallel_cpu
-from dtomo.kernels.cuda import parallel
+from dtomo.kernels.cuda import parallel, parallel_adjoint, parallel_forward
 from dtomo.kernels.cuda.parallel import Grid
 from dtomo.kernels.cuda.tables import adjoint_table, forward_table
 from dtomo.kernels.weights import ONE, interpolation, rays
@@ -21,8 +22,10 @@ SHAPES = [(9, 11, 10, 4.3, 1.0), (7, 12, 5, 1.5, 1.7), (12, 5, 13, 14.0, 0.6), (
 @pytest.fixture
 def small(monkeypatch):
     """Warps of 4 lanes and short launches: all branches on tiny shapes (the simulator looks constants up anew)."""
-    for name, value in {"LANES": 4, "FEW": 1, "STRIP": 4, "ROWS": 8, "ANGLES": 5}.items():
-        monkeypatch.setattr(parallel, name, value)
+    for module in (parallel, parallel_forward, parallel_adjoint):
+        for name, value in {"LANES": 4, "FEW": 1, "STRIP": 4, "ROWS": 8, "ANGLES": 5}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
 
 
 def on_device(cupy, function, source, shape, table, grid=GRID):
@@ -87,8 +90,9 @@ def test_back_projection_that_interpolates(cupy, small, shape):
         assert laws.norm(found - expected) <= 3e-7 * laws.norm(expected)
 
 
-def test_with_whole_warps(cupy):
+def test_with_whole_warps(cupy, monkeypatch):
     """As launched on devices, but for the number of warps: 33 slices, one of them by its plane."""
+    monkeypatch.setattr(parallel_forward, "ROWS", 8)
     columns, width, height = 4, 6, 8
     table = rays(ANGLES[:2], 1.2, columns, width, height, 1.0)
     volume, lines = (height, width, 33), (2, columns, 33)
@@ -168,12 +172,26 @@ def test_groups_cover_all_slices_once():
 
 def test_grids_of_large_problems():
     """4097 columns, 16385 angles, 4097 slices: far below what a grid may have, one block for every tile."""
-    most = 2**31 - 1
-    blocks = parallel.forward_blocks(16385, 4097, 4097 // 128, parallel.GRID)
-    assert blocks == (1025 * 4097, 32)
-    assert blocks[0] < most
-    assert parallel.adjoint_blocks(4097, 4097, 32, parallel.GRID) == (513 * 513, 32)
-    assert Grid(16, 7).blocks(100, 3) == (7, 3)
+    assert parallel.forward_tiles(16385, 4097, 16) == (1025, 4097)
+    assert parallel.adjoint_tiles(4097, 4097, 16) == (513, 513)
+    assert parallel.GRID.blocks(1025, 4097, 33) == 1025 * 4097 * 33 < 2**31
+    assert parallel.GRID.blocks(1025, 4097, 1000) == 2**31 - 1
+    assert Grid(16, 7).blocks(100, 3, 1) == 7
+    for groups in (4, 2, 1):
+        for kernel in (parallel.FORWARD[groups], parallel.ADJOINT[groups]):
+            assert parallel.GRID.of(kernel) == kernel.threads == (32, 16 if groups == 4 else 12)
+            assert kernel.threads[1] % parallel.COLUMNS == 0
+
+
+def test_slabs_too_thick_for_steps_in_32_bits(cupy):
+    """4097 columns go with 58240 slices, more than a device holds; beyond that, one sentence."""
+    parallel.check_steps(9 * 4097 * 58240 - 1)
+    table = rays(ANGLES, 0.0, 1, 1, 1, 1.0)
+    thick = cupy.asarray(np.broadcast_to(np.float32(0), (1, 1, 2)))
+    shaped = np.lib.stride_tricks.as_strided(thick.host, (1, 1, 2**31), (0, 0, 0))
+    for apply in (parallel.forward, parallel.adjoint):
+        with pytest.raises(UserError, match="fewer slices"):
+            apply(type(thick)(shaped), type(thick)(shaped), table)
 
 
 @pytest.mark.parametrize("turned", [False, True])
