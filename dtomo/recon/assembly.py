@@ -21,10 +21,12 @@ class Assembly:
         What is put together.
     kept
         Where blocks that are done are kept; a slab in one block is not.
+    behind
+        Copy a block while the next one is worked on; else wait for it, so that it can be kept before the next begins.
     """
 
-    def __init__(self, slab: Slab, kept: SlabCheckpoints) -> None:
-        self._slab, self._kept = slab, kept
+    def __init__(self, slab: Slab, kept: SlabCheckpoints, *, behind: bool) -> None:
+        self._slab, self._kept, self._behind = slab, kept, behind
         self._slices: NDArray[Any] | None = None
         self._coming: tuple[Slab, Finished, Future[NDArray[Any]]] | None = None
 
@@ -40,6 +42,8 @@ class Assembly:
         self._wait()
         if there:
             self._coming = block, done._replace(slices=place), begin_download(done.slices, place)
+            if not self._behind:
+                self._wait()
         else:
             place[...] = done.slices
             self._finish(block, done._replace(slices=place))

@@ -193,7 +193,7 @@ def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> Sla
         report = NormalizeReport()
         residuals: list[float] = []
         kept = SlabCheckpoints(job, slab)
-        assembly = Assembly(slab, kept)
+        assembly = Assembly(slab, kept, behind=job.settings.algorithm == "fbp")
         for block, done in _blocks(job, slab, following, kept, watch, reports):
             report += done.report
             residuals += done.residuals
