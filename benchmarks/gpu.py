@@ -143,6 +143,8 @@ def checks(run: Run) -> None:
         "flats": gpu_checks_data.check_flats,
         "stripes, phase, padding, half turns": gpu_checks_data.check_filters,
         "differences": gpu_checks_kernels.check_differences,
+        "patches": gpu_checks_kernels.check_patches,
+        "rotation": gpu_checks_kernels.check_rotation,
         "full memory": gpu_checks_data.check_full_memory,
     }
     launches = Launches()
@@ -311,15 +313,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Check, measure and print."""
-    chosen = parse(arguments)
-    faulthandler.dump_traceback_later(chosen.seconds + 10, exit=True)  # a kernel that hangs: where, and an end
-    try:
-        return _all(Run(chosen))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-def _all(run: Run) -> int:
+    run = Run(parse(arguments))
     try:
         for part in run.parts():
             STEPS[part](run)
@@ -331,6 +325,7 @@ def _all(run: Run) -> int:
 
 
 if __name__ == "__main__":
-    parse()
+    limit = parse().seconds
     environment.restart_clean()
+    faulthandler.dump_traceback_later(limit + 10, exit=True)  # a kernel that hangs: where, and an end
     sys.exit(main())

@@ -15,11 +15,14 @@ _ALLOWED = 1e-5
 """Of values that the logarithm or a sum in another order went through."""
 
 
-def _counts(check: Checker, dtype: Any = np.uint16) -> dict[str, np.ndarray]:
-    """A small scan with all that is wrong with cameras: dead and hot pixels, zingers, stripes, zeros."""
+def _counts(check: Checker, dtype: Any, least: tuple[int, int] = (8, 40)) -> dict[str, np.ndarray]:
+    """A small scan with all that is wrong with cameras: dead and hot pixels, zingers, stripes, zeros.
+
+    `least`: angles and columns that there are at least.
+    """
     angles, rows, columns = (
         max(check.extent.angles, 32),
-        min(5, max(check.extent.slices)),
+        min(5, check.extent.slices[-1]),
         max(check.extent.columns, 80),
     )
     rng = check.rng
@@ -79,7 +82,7 @@ def check_flats(check: Checker) -> None:
 def check_filters(check: Checker) -> None:
     """Stripes, phase, padding and half turns joined."""
     place = check.place
-    raw = _counts(check)
+    raw = _counts(check, np.uint16, (32, 80))
     attenuation, _ = prep.normalize(raw["counts"], raw["flats"], raw["darks"], minus_log=True)
     there = place.put(attenuation)
     for method in ("combined", "sorting"):

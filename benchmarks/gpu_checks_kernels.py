@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.gpu_checks import Checker
-from dtomo.kernels import differences
+from dtomo.kernels import differences, patches, rotation
 
 
 def check_differences(check: Checker) -> None:
@@ -11,7 +11,7 @@ def check_differences(check: Checker) -> None:
     place, columns = check.place, min(check.extent.columns, 65)
     for dtype in (np.float32, np.complex64):
         for innermost in (False, True):
-            shape = (max(check.extent.slices), columns, columns - 1)
+            shape = (check.extent.slices[-1], columns, columns - 1)
             host = check.random(shape, dtype)
             if innermost:
                 host = np.moveaxis(np.ascontiguousarray(np.moveaxis(host, 0, -1)), -1, 0)
@@ -37,3 +37,40 @@ def check_differences(check: Checker) -> None:
                 part = differences.total_variation_gradient(here[1:], (1.0, 1.0, 1.0), 0.1, before=here[0])
                 whole = differences.total_variation_gradient(here, (1.0, 1.0, 1.0), 0.1)
                 check.same(f"gradient of a slab, {np.dtype(dtype).name}, {innermost}", part, whole[1:])
+
+
+def check_patches(check: Checker) -> None:
+    """Patches and their adjoint, of one object and of several modes, real and complex, frames that overlap."""
+    place, columns = check.place, check.extent.columns
+    shape, patch, frames = (columns, columns + 9), (columns // 3, columns // 4), 4 * check.extent.slices[-1]
+    corners = check.rng.integers(0, np.subtract(shape, patch) + 1, (frames, 2))
+    here, cpu = patches.cover(corners, patch, shape, place.xp), patches.cover(corners, patch, shape)
+    for dtype in (np.float32, np.complex64):
+        for modes in ((), (2,)):
+            where = f"{np.dtype(dtype).name}, {modes[0] if modes else 'no'} modes"
+            image, given = check.random((*modes, *shape), dtype), check.random((frames, *modes, *patch), dtype)
+            there, added = patches.extract(place.put(image), here), patches.add(place.put(given), here)
+            check.same(f"patches, {where}", there, patches.extract(image, cpu))
+            check.close(f"patches added, {where}", added, patches.add(given, cpu), 1e-6)
+            left = np.vdot(given.astype(np.complex128), place.get(there).astype(np.complex128))
+            right = np.vdot(place.get(added).astype(np.complex128), image.astype(np.complex128))
+            check.value(f"adjoint of patches, {where}", left, right, 1e-6)
+
+
+def check_rotation(check: Checker) -> None:
+    """Volumes rotated and shifted, linear and with cubic B-splines, several rotations of one volume."""
+    place, size = check.place, min(check.extent.columns, 43)
+    angles = np.array([0.3, -1.1])
+    cos, sin, one, zero = np.cos(angles), np.sin(angles), np.ones(2), np.zeros(2)
+    about_z = np.moveaxis(np.array([[cos, -sin, zero], [sin, cos, zero], [zero, zero, one]]), -1, 0)
+    about_x = np.moveaxis(np.array([[one, zero, zero], [zero, cos, -sin], [zero, sin, cos]]), -1, 0)
+    rotations, shifts = about_z @ about_x, np.array([[0.0, 0.0, 0.0], [1.25, -0.5, 2.0]])
+    for dtype in (np.float32, np.complex64):
+        volume = check.random((size, size - 1, size - 2), dtype)
+        for order in (1, 3):
+            options = {"order": order, "outside": 0.25}
+            check.close(
+                f"rotation of order {order}, {np.dtype(dtype).name}",
+                rotation.rotate(place.put(volume), rotations, shifts, **options),
+                rotation.rotate(volume, rotations, shifts, **options), 2e-5,
+            )  # fmt: skip

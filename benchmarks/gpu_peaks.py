@@ -16,6 +16,8 @@ from benchmarks.gpu_place import Place
 from dtomo.kernels.cuda.compiling import KERNELS, cuda_kernel
 
 CHAINS, UNROLLED = 8, 16
+BLOCKS = 8
+"""Of 256 threads on each multiprocessor: all that fit."""
 _FACTOR, _SUMMAND = np.float32(0.999), np.float32(1e-3)
 
 
@@ -83,8 +85,8 @@ def peaks(place: Place, size: int, seconds: float = 0.05) -> dict[str, Any]:
 
         return found | {"fma": fma_peak(cores(), seconds, 2), "shared": None}
     runtime = place.xp.cuda.runtime
-    blocks = runtime.getDeviceProperties(place.xp.cuda.Device().id)["multiProcessorCount"] * 8
-    out = place.xp.empty(blocks * 256, np.float32)
+    blocks = runtime.getDeviceProperties(place.xp.cuda.Device().id)["multiProcessorCount"] * BLOCKS
+    out = place.xp.empty(blocks * multiply_add.threads[0], np.float32)
     operations = 2.0 * CHAINS * UNROLLED * out.size
     found["fma"] = _rate(place, lambda rounds: multiply_add.launch(blocks, out, rounds), operations, seconds)
     found["shared"] = _rate(place, lambda rounds: read_shared.launch(blocks, out, rounds), 8 * 4.0 * out.size, seconds)

@@ -323,6 +323,13 @@ class _Pool:
         return 0
 
 
+_CARD = {
+    "name": b"stand-in", "major": 9, "minor": 0, "totalGlobalMem": 8 << 30, "multiProcessorCount": 1,
+    "l2CacheSize": 1 << 20, "memoryBusWidth": 64,
+}  # fmt: skip
+"""What `cupy.cuda.runtime.getDeviceProperties` says, as far as it is asked."""
+
+
 class _PlanCache:
     """As `cupy.fft.config.get_plan_cache()`; holds nothing."""
 
@@ -369,7 +376,8 @@ def _cuda() -> types.ModuleType:
         Stream=_Stream, Event=_Event, Device=_Device, get_current_stream=lambda: null,
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         runtime=types.SimpleNamespace(
-            memGetInfo=lambda: (8 << 30, 8 << 30), getDeviceCount=lambda: 1, deviceSynchronize=lambda: None
+            memGetInfo=lambda: (8 << 30, 8 << 30), getDeviceCount=lambda: 1, deviceSynchronize=lambda: None,
+            driverGetVersion=lambda: 12090, runtimeGetVersion=lambda: 12090, getDeviceProperties=lambda _: _CARD,
         ),
         alloc_pinned_memory=lambda size: memoryview(bytearray(size)),
         is_available=lambda: True,
@@ -438,6 +446,26 @@ def _cufinufft() -> types.ModuleType:
     return module
 
 
+def _check_launch(kernel: Any, arguments: Any) -> None:
+    """Raise a TypeError where no signature takes the arrays: their dtypes, axes and layouts; as numba-cuda does."""
+    from numba.core import sigutils, types
+    from numba.np.numpy_support import from_dtype
+
+    def fits(value: Any, wanted: Any) -> bool:
+        if not isinstance(value, ndarray):
+            return not isinstance(wanted, types.Array)
+        if not isinstance(wanted, types.Array) or value.ndim != wanted.ndim or from_dtype(value.dtype) != wanted.dtype:
+            return False
+        return wanted.layout == "A" or bool(value.flags.c_contiguous if wanted.layout == "C" else value.flags.forc)
+
+    for signature in kernel.signatures:
+        wanted, _ = sigutils.normalize_signature(signature)
+        if len(wanted) == len(arguments) and all(map(fits, arguments, wanted)):
+            return
+    given = [f"{a.dtype}{list(a.strides)}" if isinstance(a, ndarray) else type(a).__name__ for a in arguments]
+    raise TypeError(f"No matching definition of {kernel.name} for argument type(s) {', '.join(given)}")
+
+
 def _kernel_argument(value: Any) -> Any:
     """Device arrays as the simulator knows them: no copies, any strides."""
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
@@ -486,4 +514,11 @@ def install(monkeypatch: Any) -> types.ModuleType:
     from dtomo.kernels.cuda import compiling
 
     monkeypatch.setattr(compiling, "memory_of", _kernel_argument)
+    launch = compiling.CudaKernel.launch
+
+    def checked(kernel: Any, blocks: Any, *arguments: Any, **options: Any) -> None:
+        _check_launch(kernel, arguments)
+        launch(kernel, blocks, *arguments, **options)
+
+    monkeypatch.setattr(compiling.CudaKernel, "launch", checked)
     return cupy
