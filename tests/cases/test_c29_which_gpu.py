@@ -37,8 +37,8 @@ def test_c29_importing_dtomo_and_starting_workers_makes_no_cuda_context(tmp_path
         "    if not found.name.endswith('__main__'): importlib.import_module(found.name)\n"
         "from dtomo.distributed.clusters import connect, resources\n"
         "from dtomo.distributed.worker import cuda_is_initialized\n"
-        "def look():\n"  # CuPy may be there, which zarr imports; that alone makes no context
-        "    names = ('rmm', 'dask_cuda', 'torch', 'numba.cuda.cudadrv.driver')\n"
+        "def look():\n"  # zarr may import CuPy, and our kernels import numba.cuda; that alone makes no context
+        "    names = ('rmm', 'dask_cuda', 'torch')\n"
         "    loaded = [name for name in names if name in sys.modules]\n"
         "    return loaded + ['context'] * cuda_is_initialized()\n"
         "if __name__ == '__main__':\n"
@@ -55,6 +55,15 @@ def test_c29_importing_dtomo_and_starting_workers_makes_no_cuda_context(tmp_path
         timeout=200,
     )
     assert done.stdout.strip() == "[] []", done.stderr
+
+
+def test_c29_a_run_on_the_cpu_loads_nothing_of_cuda():
+    program = (
+        "import sys, dtomo.cli.recon, dtomo.recon.job, dtomo.recon.loaded, dtomo.distributed.worker\n"
+        "print([name for name in sys.modules if name.startswith(('numba.cuda', 'cufinufft', 'dtomo.kernels.cuda'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_c29_two_clusters_with_disjoint_lists_never_share_a_card():

@@ -19,7 +19,7 @@ from dtomo.distributed.slabs import Slab
 from dtomo.errors import StoppedError, UserError
 from dtomo.io.checkpoints import Checkpoints
 from dtomo.io.sources import ArraySource
-from dtomo.kernels.cuda import compiling, filters, parallel
+from dtomo.kernels.cuda import compiling, filters, parallel, parallel_adjoint, parallel_forward
 from dtomo.recon import ahead, cost
 from dtomo.recon import slab as slab_module
 from dtomo.recon.ahead import UploadAhead
@@ -46,8 +46,10 @@ def few_threads(monkeypatch):
         launch(kernel, (1,) * len(blocks), *arguments, threads=threads)
 
     monkeypatch.setattr(compiling.CudaKernel, "launch", smaller)
-    for name, value in {"LANES": 2, "FEW": 1, "STRIP": 4, "ROWS": 8, "ANGLES": 5}.items():
-        monkeypatch.setattr(parallel, name, value)
+    for module in (parallel, parallel_forward, parallel_adjoint):
+        for name, value in {"LANES": 2, "FEW": 1, "STRIP": 4, "ROWS": 8, "ANGLES": 5}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(filters, "WORKSPACE", 16 * 16 * 10)
 
 
