@@ -12,8 +12,8 @@ from dtomo.kernels.cuda.tables import POINT
 from dtomo.kernels.weights import ONE
 
 LANES = 32  # of a warp
-WARPS = {4: 16, 2: 12, 1: 12}  # of a block, by lanes of a thread: two blocks fit a multiprocessor
-REGISTERS = {4: 64, 2: 72, 1: 72}  # of a thread
+WARPS = 12  # of a block: two blocks fit a multiprocessor
+REGISTERS = {4: 80, 2: 72, 1: 72}  # of a thread, by its lanes
 VOXELS = 4  # neighbours along x of one thread; a block spans twice as many
 ANGLES = 64  # angles in one launch
 STRIP = 8  # angles after which the warps of a block wait for each other
@@ -124,13 +124,15 @@ def _adjoint_kernel(groups: int) -> CudaKernel:
     adjoint.__name__ = f"adjoint{groups}"
     return cuda_kernel(
         f"void(float32[::1], float32[::1], {'int64, ' * 10}int64[:, ::1], float32[::1])",
-        threads=(LANES, WARPS[groups]),
+        threads=(LANES, WARPS),
         registers=REGISTERS[groups],
     )(adjoint)
 
 
 @cuda_kernel(
-    f"void(float32[::1], float32[::1], {'int64, ' * 7}int64[:, ::1], float32[::1])", threads=(LANES, 12), registers=80
+    f"void(float32[::1], float32[::1], {'int64, ' * 7}int64[:, ::1], float32[::1])",
+    threads=(LANES, WARPS),
+    registers=80,
 )
 def adjoint_planes(  # type: ignore[no-untyped-def]
     sinogram, planes, width, height, columns, count, pairs, first, last, table, scales

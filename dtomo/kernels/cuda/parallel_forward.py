@@ -12,7 +12,7 @@ from dtomo.kernels.weights import FRACTION, ONE
 
 LANES = 32  # of a warp
 WARPS = {4: 16, 2: 12, 1: 12}  # of a block, by lanes of a thread: two blocks fit a multiprocessor
-REGISTERS = {4: 64, 2: 72, 1: 72}  # of a thread
+REGISTERS = {4: 64, 2: 72, 1: 72}  # of a thread, likewise
 COLUMNS = 4  # neighbouring columns of one block; its other warps take neighbouring angles
 ROWS = 64  # rows of the volume in one launch
 STRIP = 8  # rows after which the warps of a block wait for each other
