@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from dtomo.distributed.clusters import Resources
 
+KEPT = 0.8
+"""Part of its share of a device that a worker fills with what it keeps; dask-cuda moves more to the host."""
+
 _INSTALL = "install it with pip install 'dtomo[cuda12]' (or dtomo[cuda13]), or use --cluster local"
 
 
@@ -182,7 +185,7 @@ def _keywords(
         "log_spilling": False,
     }
     if wanted.device_memory is not None:
-        keywords["device_memory_limit"] = wanted.device_memory
+        keywords["device_memory_limit"] = int(KEPT * wanted.device_memory)
     if pools:
         keywords |= {"rmm_pool_size": pools[0], "rmm_allocator_external_lib_list": ["cupy"]}
     return keywords
