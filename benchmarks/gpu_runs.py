@@ -9,6 +9,7 @@ import numpy as np
 from benchmarks.gpu_checks import Checker, WrongResult
 from benchmarks.gpu_place import Clock, Place
 from benchmarks.recon import axis, run_dtomo
+from dtomo.distributed.devices import visible_devices
 from dtomo.geometry import ParallelBeam
 
 _STATE = 32 * 2**20
@@ -41,29 +42,40 @@ def check_pinning(check: Checker) -> None:
     """Two workers that share the first device, and, with several, one worker on each; all with the same bits."""
     place, size = check.place, min(check.extent.columns, 64)
     expected = small_fbp(place.is_device, size)
-    count = place.xp.cuda.runtime.getDeviceCount() if place.is_device else 0
-    requests: dict[str, dict[str, Any]] = {"two workers, --devices 0,0": {"devices": "0,0", "workers": 2}}
+    devices = _devices(place)
+    count = len(devices)
+    requests: dict[str, dict[str, Any]] = {"two workers, no device": {"devices": [], "workers": 2}}
+    if place.is_device:
+        requests = {"two workers on one device": {"devices": [devices[0]] * 2, "workers": 2}}
     if count > 1:
-        requests[f"{count} workers, one on each device"] = {"devices": list(range(count))}
-    if not place.is_device:
-        requests = {"two workers, no device": {"devices": [], "workers": 2}}
+        requests[f"{count} workers, one on each device"] = {"devices": devices}
     for name, request in requests.items():
         with _client(place, **request) as client:
             seen = client.run(own_device, place.is_device)
-            results = client.run(small_fbp, place.is_device, size)
+            results = client.gather({
+                address: client.submit(small_fbp, place.is_device, size, workers=[address], pure=False)
+                for address in seen
+            })  # fmt: skip
         want = request.get("workers", count)
         check.true(f"{name}: how many started", len(seen) == want, len(seen), want)
         if place.is_device:
             alone = all(one["count"] == 1 for one in seen.values())
             check.true(f"{name}: each sees one device", alone, seen, "1 device")
-            devices = {one["bus"] for one in seen.values()}
-            check.true(f"{name}: on how many cards", len(devices) == (count if count == want and count > 1 else 1),
-                       sorted(devices), "one card for each device named")  # fmt: skip
+            cards = sorted({one["bus"] for one in seen.values()})
+            named = len(set(request["devices"]))
+            check.true(f"{name}: on how many cards", len(cards) == named, cards, f"{named} cards")  # fmt: skip
         for result in results.values():
             if count > 1:  # cards of another kind may run another FFT
                 check.close(f"{name}: a small reconstruction", result, expected, 1e-5)
             else:
                 check.same(f"{name}: a small reconstruction", result, expected)
+
+
+def _devices(place: Place) -> list[str]:
+    """Names of the devices that this process may use."""
+    if not place.is_device:
+        return []
+    return list(visible_devices() or map(str, range(place.xp.cuda.runtime.getDeviceCount())))
 
 
 def _client(place: Place, **request: Any) -> Any:
@@ -105,7 +117,9 @@ def check_spilling(check: Checker) -> None:
     place = check.place
     if place.is_device and importlib.util.find_spec("dask_cuda") is None:
         raise WrongResult("spilling", "dask-cuda is not installed", "dask-cuda of the extra cuda12 or cuda13")
-    request = {"devices": "0", "workers": 1, "device_memory": str(12 * _STATE)} if place.is_device else {"workers": 1}
+    request: dict[str, Any] = {"devices": _devices(place)[:1], "workers": 1}
+    if place.is_device:
+        request["device_memory"] = 12 * _STATE
     count = 24 if place.is_device else 3
     with _client(place, **request) as client:
         states = [client.submit(make_state, place.is_device, number, pure=False) for number in range(count)]
