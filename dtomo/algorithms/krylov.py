@@ -148,4 +148,5 @@ def _add(target: NDArray[Any], source: NDArray[Any], factor: Any) -> None:
 
 
 def _ratio(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(one, two, out=np.zeros_like(one), where=two > 0)
+    positive = two > 0
+    return np.where(positive, one / np.where(positive, two, 1), 0.0)

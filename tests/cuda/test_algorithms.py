@@ -8,8 +8,10 @@ from dtomo.algorithms.iteration import inverse
 from dtomo.device import to_host
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
+from dtomo.geometry import ParallelBeam
 from dtomo.io import Checkpoints, Schedule
-from dtomo.operators import LinearOperator
+from dtomo.kernels.cuda import parallel, parallel_adjoint, parallel_forward
+from dtomo.operators import LinearOperator, ParallelProjector
 from tests import laws
 
 SLICES, SIDE, RAYS = 3, 5, 31
@@ -213,3 +215,43 @@ def test_inverse(cupy):
     found = inverse(cupy.asarray(values))
     assert found.dtype == np.float32
     assert np.array_equal(found.get(), np.array([0, 0, 0, 0.5, 0.25], np.float32))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks of few threads for the projector."""
+    for module in (parallel, parallel_forward, parallel_adjoint):
+        for name, value in {"LANES": 4, "FEW": 1, "ROWS": 8}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
+    for function in (parallel.forward, parallel.adjoint):
+        monkeypatch.setattr(function, "__defaults__", (parallel.Grid(4, 2),))
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype", "options"),
+    [
+        (sirt, np.float32, {"weights": True, "lower": 0.0}), (sirt, np.complex64, {"initial": True}),
+        (cgls, np.float32, {"initial": True, "damping": 0.5}), (cgls, np.complex64, {"weights": True}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_with_the_projector(cupy, small, tmp_path, method, dtype, options):
+    """In any layout, and from a checkpoint."""
+    geometry = ParallelBeam([0, 63], 4, center=1.4, width=4, height=3)
+    operator = ParallelProjector(geometry, 2, dtype)
+    device = ParallelProjector(geometry, 2, dtype, like=cupy.zeros(1, dtype))
+    data = operator.forward(laws.draw(operator.shape_in, dtype)) + laws.draw(operator.shape_out, dtype, 1)
+    arrays = {
+        "initial": laws.draw(operator.shape_in, dtype, 2),
+        "weights": np.abs(laws.draw(operator.shape_out, np.float32, 3)),
+    }
+    options = {name: arrays.get(name, value) if value is True else value for name, value in options.items()}
+    expected = method(operator, data, iterations=2, **options)
+    there = {name: moved(value, cupy) for name, value in options.items()}
+    keep = {"checkpoints": Checkpoints(tmp_path, schedule=Schedule(iterations=1))}
+    with pytest.raises(Died):
+        method(device, cupy.asarray(data), iterations=2, callback=dies_at(1), **keep, **there)
+    found = method(device, cupy.asarray(data), iterations=2, **keep, **there)
+    close(found.solution, expected.solution)
+    np.testing.assert_allclose(found.residuals, expected.residuals, rtol=1e-5)
