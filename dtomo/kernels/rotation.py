@@ -131,7 +131,7 @@ def _table(
     back = matrices.transpose(0, 2, 1)
     origin = middle - (back @ (middle + moved)[:, :, None])[:, :, 0]
     table = np.concatenate([back[:, ::-1, ::-1], origin[:, ::-1, None]], axis=2)
-    return np.rint(table * 2.0**FRACTION).astype(np.int64)
+    return np.rint(table * 2.0**FRACTION).astype(np.int64, order="C")
 
 
 def samplers(decorate: Callable[[Callable[..., Any]], Any]) -> tuple[Any, Any]:

@@ -50,6 +50,11 @@ def test_kernels_run_on_its_arrays(cupy):
 
     values = cupy.arange(10, dtype=np.float32)
     scale.launch(2, values, 3.0)
+    for wrong in (values.astype(np.float64), values.reshape(2, 5), cupy.zeros(20, np.float32)[::2], np.float32(1)):
+        with pytest.raises(TypeError, match="No matching definition"):
+            scale.launch(2, wrong, 3.0)
+    with pytest.raises(TypeError, match="No matching definition"):
+        scale.launch(2, values)
     del KERNELS[scale.name]
     assert (values.get() == 3 * np.arange(10)).all()
 
@@ -65,7 +70,7 @@ def test_launches_on_the_present_stream(cupy, monkeypatch):
 
     monkeypatch.setattr(compiling, "simulated", lambda: False)
     monkeypatch.setattr(compiling.cuda, "external_stream", lambda pointer: f"stream {pointer}", raising=False)
-    kernel = CudaKernel(lambda values: None, ["void(float32[::1])"], (32, 8), None)
+    kernel = CudaKernel(lambda values: None, ["void(int64)"], (32, 8), None)
     monkeypatch.setattr(kernel, "_ready", Compiled)
     kernel.launch((0, 70000), 7)
     stream = cupy.cuda.Stream(non_blocking=True)
