@@ -9,7 +9,7 @@ from tests import laws
 
 
 @pytest.mark.parametrize(("count", "slices"), [(1, 1), (7, 2), (8, 3), (25, 33), (0, 4)])
-def test_the_bits_of_the_cpu(cupy, monkeypatch, count, slices):
+def test_the_bits_of_the_cpu(cupy, monkeypatch, record_error, count, slices):
     x, y = laws.draw((count, slices), seed=1), laws.draw((count, slices), seed=2)
     expected = np.zeros(slices)
     for start in range(0, count, 8):
@@ -18,6 +18,7 @@ def test_the_bits_of_the_cpu(cupy, monkeypatch, count, slices):
             part += x[i].astype(np.float64) * y[i]
         expected += part
     found = sums.dot_slices(cupy.asarray(x), cupy.asarray(y), 8)
+    record_error(found, expected)
     assert type(found) is np.ndarray
     assert np.array_equal(found, expected)
     monkeypatch.setattr(on_host, "_BLOCK", 8)
