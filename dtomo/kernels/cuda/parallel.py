@@ -6,9 +6,9 @@ which share the weights of one ray (or of 4 voxels). What remains, up to `FEW` s
 lanes across columns or voxels.
 
 No shared memory is tiled: each interpolation is two loads and two multiply-adds, the limit is the first-level cache,
-and blocks are shaped so that it can serve most loads. A block holds neighbouring rays of neighbouring angles (or a square
-of voxels) whose warps walk in step. One launch takes 64 rows of the volume (or 64 angles): what all blocks
-read meanwhile is meant to stay in the second-level cache, for slices of any size.
+and blocks are shaped so that it can serve most loads. A block holds neighbouring rays of neighbouring angles (or a
+square of voxels) whose warps walk in step. One launch takes 64 rows of the volume (or 64 angles): what all blocks read
+meanwhile is meant to stay in the second-level cache, for slices of any size.
 
 Weights are those of `weights`, in whole numbers. Both directions only gather. The order of summation of a ray or voxel
 is row after row, angle after angle, with a sum of its own for each launch: the same bits alone, in any slab and grid.
