@@ -136,7 +136,6 @@ def checks(run: Run) -> None:
         "copies": gpu_checks_data.check_copies,
         "sums": gpu_checks.check_sums,
         "projectors": gpu_checks.check_projectors,
-        "same bits": gpu_checks.check_bits,
         "filtered back projection": gpu_checks.check_fbp,
         "SIRT and CGLS": gpu_checks.check_iterations,
         "gradients": gpu_checks.check_gradients,
@@ -145,6 +144,8 @@ def checks(run: Run) -> None:
         "differences": gpu_checks_kernels.check_differences,
         "patches": gpu_checks_kernels.check_patches,
         "rotation": gpu_checks_kernels.check_rotation,
+        "correlation": gpu_checks_kernels.check_correlation,
+        "same bits": gpu_checks.check_bits,
         "full memory": gpu_checks_data.check_full_memory,
     }
     launches = Launches()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.gpu_checks import Checker
-from dtomo.kernels import differences, patches, rotation
+from dtomo.kernels import correlation, differences, patches, rotation
 
 
 def check_differences(check: Checker) -> None:
@@ -74,3 +74,21 @@ def check_rotation(check: Checker) -> None:
                 rotation.rotate(place.put(volume), rotations, shifts, **options),
                 rotation.rotate(volume, rotations, shifts, **options), 2e-5,
             )  # fmt: skip
+
+
+def check_correlation(check: Checker) -> None:
+    """Correlations of images and volumes, and the shifts that they find."""
+    place, size = check.place, max(check.extent.columns, 16)
+    for dtype in (np.float32, np.complex64):
+        for dimensions in (2, 3):
+            shape = (3, size, size + 1) if dimensions == 2 else (9, size, size + 1)
+            reference = check.random(shape, dtype)
+            moving = np.roll(reference, (-2, 3), (-2, -1)) + np.float32(0.1) * check.random(shape, dtype)
+            where = f"{dimensions}D, {np.dtype(dtype).name}"
+            pairs = [(reference, moving), (place.put(reference), place.put(moving))]
+            for phase in (False, True):
+                expected, got = (correlation.correlate(*pair, dimensions=dimensions, phase=phase) for pair in pairs)
+                check.close(f"{'phase ' if phase else ''}correlation, {where}", got, expected, 2e-5)
+            expected, got = (correlation.find_shift(*pair, dimensions=dimensions).shift for pair in pairs)
+            apart = float(np.abs(np.asarray(place.get(got)) - expected).max())
+            check.true(f"shifts found, {where}", apart < 0.02, got, expected)
