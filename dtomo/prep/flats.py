@@ -320,6 +320,7 @@ def _device_lines(
     """As `_host_lines`, on a device, and there the numbers stay."""
     from dtomo.kernels.cuda import lines
 
+    dark, signal = _native(dark), _native(signal)  # CuPy's may have another order in memory
     found = lines.normalize_lines(_native(projections), dark, signal, left, right, minus_log, result)
     dead_pixels = dead.sum().reshape(1)
     found[0] -= dead_pixels[0] * len(projections)  # they are not finite in any frame

@@ -72,7 +72,7 @@ def remove_stripes(
     With fewer than 16 angles a stripe cannot be told from the object, and nothing is changed.
 
     Peak memory: the float32 result, and one sinogram per thread; three with "sorting". On a device "combined" takes
-    about 200 MiB beside the result, "sorting" four sinograms, or 64 MiB if that is more; results agree with the CPU's
+    about 200 MiB beside the result, "sorting" four sinograms, or 256 MiB if that is more; results agree with the CPU's
     to rounding, and "algotom" is not there.
 
     Parameters
@@ -164,7 +164,8 @@ def _filter(method: str, snr: float, large: int, small: int) -> Callable[[NDArra
 def _filter_on_device(values: Any, method: str, snr: float, large: int, small: int) -> None:
     """Filter (angle, row, column) in place, some rows at a time."""
     angles, rows, columns = values.shape
-    step = max(_DEVICE_VALUES // (columns * (_BLOCKS if method == "combined" else angles)), 1)
+    most = _DEVICE_VALUES // _BLOCKS if method == "combined" else 4 * _DEVICE_VALUES // angles
+    step = max(most // columns, 1)
     for start in range(0, rows, step):
         some = values[:, start : start + step]
         if method == "sorting":

@@ -115,6 +115,8 @@ def test_in_place_and_bits_of_a_row_alone(cupy):
         one = slice(row, row + 1)
         alone, _ = prep.normalize(*(a[:, one] for a in device), minus_log=True)
         assert (alone.get() == found.get()[:, one]).all()
+    turned = [cupy.asarray(np.asfortranarray(a)) for a in (counts, flats, darks)]
+    assert (prep.normalize(*turned, minus_log=True)[0].get() == found.get()).all()
     same, _ = prep.normalize(*device, minus_log=True, out=device[0])
     assert same is device[0]
     assert (same.get() == found.get()).all()
