@@ -1,5 +1,6 @@
 """Workers that own devices, and whole commands on them, for `benchmarks.gpu`."""
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from benchmarks.gpu_place import Clock, Place
 from benchmarks.recon import axis, run_dtomo
 from dtomo.distributed.devices import visible_devices
 from dtomo.geometry import ParallelBeam
+from dtomo.recon.record import summary_file
 
 _STATE = 32 * 2**20
 """Bytes of an array that is spilled."""
@@ -164,6 +166,9 @@ def check_commands(check: Checker, clock: Clock, reserve: float = 60.0) -> list[
                 how = ["--cluster", cluster, *(["--workers", workers] if cluster == "local" else [])]
                 run_dtomo("recon", scan, output, *how, "--center", axis(scan), "--slab", 6, "--quiet", *options)
                 volumes.append(_read(output))
+                used = "planned_device_memory" in json.loads(summary_file(output).read_text())
+                where = f"dtomo recon --cluster {cluster}, {name}: computed on a device"
+                check.true(where, used == (cluster == "cuda"), used, cluster == "cuda")
             check.close(f"dtomo recon: {name}", *volumes, 1e-4)
     return left_out
 
