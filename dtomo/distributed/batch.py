@@ -193,6 +193,11 @@ def _memory_line(value: Any) -> str:
     return str(text)
 
 
+def walltime_of(request: BatchRequest, site: Mapping[str, Any]) -> int | None:
+    """Seconds that a job may run, as asked for or as the site says; None: neither says."""
+    return request.walltime or (parse_walltime(site["walltime"], "walltime") if site.get("walltime") else None)
+
+
 def lifetime_of(request: BatchRequest, walltime: int) -> tuple[int, int]:
     """Seconds after which workers retire and by how much that varies, all of it before `walltime`.
 
@@ -300,7 +305,7 @@ def job_arguments(wanted: Wanted, request: BatchRequest, site: Mapping[str, Any]
         "job_directives_skip": list(site.get("job-directives-skip") or []),
     }
     arguments |= _accounting(wanted.kind, request, known)
-    walltime = request.walltime or (parse_walltime(site["walltime"], "walltime") if site.get("walltime") else None)
+    walltime = walltime_of(request, site)
     if walltime is not None:
         lifetime, stagger = lifetime_of(request, walltime)
         arguments["worker_extra_args"] += ["--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{stagger}s"]

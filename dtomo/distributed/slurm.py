@@ -17,8 +17,10 @@ from dtomo.distributed.batch import (
     Wanted,
     job_arguments,
     jobs_for,
+    lifetime_of,
     log_folder,
     parse_request,
+    walltime_of,
 )
 from dtomo.distributed.configuration import CONFIGURATION, quiet_logs
 from dtomo.distributed.jobs import Jobs, check_commands, refused, slurm_states
@@ -89,6 +91,22 @@ def site_settings(kind: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise UserError(f"jobqueue.{kind} in dask's configuration must hold keys and values")
     return dict(found)
+
+
+def workers_live(wanted: Wanted, request: Mapping[str, Any]) -> int | None:
+    """Seconds that every worker lives at least before it retires; None: no walltime is known.
+
+    Raises
+    ------
+    UserError
+        A request that does not fit, or dask-jobqueue is not installed.
+    """
+    asked = parse_request(wanted.kind, request)
+    walltime = walltime_of(asked, site_settings(wanted.kind))
+    if walltime is None:
+        return None
+    lifetime, stagger = lifetime_of(asked, walltime)
+    return lifetime - stagger
 
 
 def job_script(wanted: Wanted, request: Mapping[str, Any] | None = None) -> str:

@@ -6,8 +6,10 @@ import math
 from dtomo import io, prep
 from dtomo.algorithms.fbp import sums_spectra
 from dtomo.device import STAGE
+from dtomo.distributed.cluster_file import BATCH_SYSTEMS
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import Plan
+from dtomo.distributed.progress import duration
 from dtomo.distributed.slabs import Slabs, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.io.checkpoints import GENERATIONS
@@ -46,6 +48,8 @@ BACKPROJECTING = 1 / 25e9  # per voxel and angle
 PROJECTING = 1 / 40e9  # per voxel and angle, either way
 TRANSFORMING = 50e-9  # per frequency of a line
 PER_VOXEL = 20e-9  # of a slice that is summed in Fourier space
+SHARING = {0: 0.0, 1: 4.0, 2: 8.0, 3: 12.0, 16: 32.0, 32: 52.0, 64: 64.0}
+"""Up to so many slices computed together take as long as this many among 64."""
 STARTING = 3.0  # cluster, libraries, compiled kernels
 
 
@@ -259,6 +263,7 @@ def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
     rows = _rows_read(sizes, slabs, block)
     shape = (sizes.scan.shape[1], sizes.geometry.height, sizes.geometry.width)
     settings = sizes.settings
+    seconds = _seconds(sizes, resources, slabs, block, rows / sizes.scan.shape[1])
     return Plan(
         slabs=slabs,
         block=block,
@@ -268,8 +273,26 @@ def _plan(sizes: Sizes, resources: Resources, height: int, block: int) -> Plan:
         client_parts=_client(sizes),
         bytes_read=rows * sizes.raw_row,
         bytes_written=io.volumes.written_bytes(settings.output, shape, volume_dtype(sizes.scan), settings.levels),
-        seconds=_seconds(sizes, resources, len(slabs), height, rows / sizes.scan.shape[1]),
+        seconds=seconds,
+        notes=_short_lives(sizes, resources, slabs, seconds),
         scratch=_scratch(sizes, min(resources.workers, len(slabs)), height, block),
+    )
+
+
+def _short_lives(sizes: Sizes, resources: Resources, slabs: Slabs, seconds: dict[str, float]) -> tuple[str, ...]:
+    """A warning where workers of a batch system may not live to the end of a slab of which nothing is kept before."""
+    kept = sizes.settings.algorithm != "fbp" and sizes.settings.checkpoint_every != "never"
+    if kept or resources.kind not in BATCH_SYSTEMS:
+        return ()
+    from dtomo.distributed.slurm import workers_live
+
+    live = workers_live(resources, resources.options)
+    slab = sum(seconds.values()) / math.ceil(len(slabs) / resources.workers)
+    if live is None or 2 * slab < live:
+        return ()
+    return (
+        f"warning: a slab takes about {duration(slab)}, but workers retire after {duration(live)} and nothing of a "
+        "slab is kept before it is done; give a smaller --slab or a longer --walltime",
     )
 
 
@@ -290,18 +313,26 @@ def _client(sizes: Sizes) -> dict[str, int]:
     return {"programs": CLIENT, **({"axis search": 7 * rows} if searched else {})}
 
 
-def _seconds(sizes: Sizes, resources: Resources, slabs: int, height: int, readings: float) -> dict[str, float]:
+def _spread(lanes: int) -> float:
+    """How many times longer a slice takes where so few real slices share the weights of the rays (measured)."""
+    whole, rest = divmod(lanes, 64)
+    few = SHARING[next(count for count in SHARING if rest <= count)]
+    return (64 * whole + few) / lanes
+
+
+def _seconds(sizes: Sizes, resources: Resources, slabs: Slabs, block: int, readings: float) -> dict[str, float]:
     """Wall time by stage, without what devices take; each row is read and prepared `readings` times on average."""
-    rounds = min(math.ceil(slabs / resources.workers) * height, sizes.scan.shape[1])
+    rounds = min(math.ceil(len(slabs) / resources.workers) * slabs.height, sizes.scan.shape[1])
+    spread = _spread(min(block, slabs.height) * sizes.lanes)
     voxels, values = sizes.slice / FLOAT, sizes.solved_row / FLOAT  # real numbers
     angles = len(sizes.geometry.angles)
     preparing = PREPARING if stripe_method(sizes.scan, sizes.settings) != "none" else COPYING
     if sizes.settings.algorithm != "fbp":
-        compute = sizes.settings.iterations * voxels * angles * 2 * PROJECTING
+        compute = sizes.settings.iterations * voxels * angles * 2 * PROJECTING * spread
     elif sizes.by_nufft:
         compute = sizes.lanes * sizes.frequencies * TRANSFORMING + voxels * PER_VOXEL
     else:
-        compute = voxels * angles * BACKPROJECTING + values * FILTERING
+        compute = voxels * angles * BACKPROJECTING * spread + values * FILTERING
     on_cpu = {
         "preparing": rounds * readings * sizes.read_row / FLOAT * preparing / resources.threads,
         "computing": rounds * compute / resources.threads,
