@@ -139,7 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen.no_simulator:
         wrong += unproven(rows, simulation.result() if simulation else json.loads(chosen.errors.read_text()))
     print(table(rows))
-    print(f"\n{len(rows)} kernels; spills, local and shared memory in bytes; no GPU was used")
+    kernels = len({row["kernel"] for row in rows})
+    print(f"\n{kernels} kernels, {len(rows)} signatures; spills, local and shared memory in bytes; no GPU was used")
     if chosen.json:
         chosen.json.write_text(json.dumps({"kernels": rows, "wrong": wrong}, indent=1))
     print("\n".join(wrong), file=sys.stderr if wrong else sys.stdout, end="\n" if wrong else "")
