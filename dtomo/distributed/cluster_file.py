@@ -11,7 +11,7 @@ from dtomo.errors import UserError, shown
 BATCH_SYSTEMS = ("slurm", "pbs", "lsf", "sge", "oar", "moab", "htcondor")
 """Batch systems that dask-jobqueue knows; the file's key of this name holds what is asked of them."""
 
-DEVICE_KEYS = ("devices", "workers_per_device", "device_memory_limit", "rmm_pool_size")
+DEVICE_KEYS = ("devices", "workers_per_device", "device_memory_limit", "rmm_pool_size", "protocol")
 """Keys for workers on this machine that own CUDA devices."""
 
 _YAML_KEYS = ("cluster", "address", "workers", "threads", "memory", "dashboard", *DEVICE_KEYS)

@@ -182,6 +182,9 @@ def _sized(kind: str, request: dict[str, Any], devices: tuple[str, ...] | None) 
     given = request.get("memory")
     device_memory = request.get("device_memory_limit")
     pool = request.get("rmm_pool_size")
+    options: dict[str, Any] = {} if pool is None else {"rmm_pool_size": parse_memory(pool, "rmm_pool_size")}
+    if request.get("protocol") is not None:
+        options["protocol"] = request["protocol"]
     return Resources(
         workers=count,
         threads=threads,
@@ -190,7 +193,7 @@ def _sized(kind: str, request: dict[str, Any], devices: tuple[str, ...] | None) 
         dashboard=request["dashboard"],
         shared=given is None and kind != "address",
         kind=kind,
-        options={} if pool is None else {"rmm_pool_size": parse_memory(pool, "rmm_pool_size")},
+        options=options,
         devices=devices,
         workers_per_device=request.get("workers_per_device"),
         device_memory=None if device_memory is None else parse_memory(device_memory, "--device-memory"),
@@ -229,7 +232,7 @@ def _check_count(name: str, value: Any) -> None:
 
 def _option(name: str) -> str:
     """A key of the YAML file as an option of the command line, where it is one."""
-    options = {"device_memory_limit": "--device-memory", "rmm_pool_size": "rmm_pool_size"}
+    options = {"device_memory_limit": "--device-memory", "rmm_pool_size": "rmm_pool_size", "protocol": "protocol"}
     return options.get(name, "--" + name.replace("_", "-"))
 
 
@@ -249,16 +252,18 @@ def _devices(kind: str, request: dict[str, Any]) -> tuple[str, ...] | None:
                 "already have their devices"
             )
         return None
-    if kind == "local" and asked and (request.get("devices") is None or "rmm_pool_size" in asked):
-        wanted = "--cluster cuda" if "rmm_pool_size" in asked else "--devices or --cluster cuda"
+    of_cuda = {"rmm_pool_size", "protocol"} & set(asked)
+    if kind == "local" and asked and (request.get("devices") is None or of_cuda):
+        wanted = "--cluster cuda" if of_cuda else "--devices or --cluster cuda"
         raise UserError(f"{_option(asked[-1])} is for workers that own CUDA devices; give {wanted}")
     devices = None
     if request.get("devices") is not None:
         devices = parse_devices(request["devices"])
         check_visible(devices)
     if kind == "cuda":
-        from dtomo.distributed.cuda import cuda_devices
+        from dtomo.distributed.cuda import check_protocol, cuda_devices
 
+        check_protocol(request.get("protocol"))
         devices = cuda_devices(devices, pool="rmm_pool_size" in asked)
     return devices
 

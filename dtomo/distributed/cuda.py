@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtomo.device import SHARE
 from dtomo.distributed.devices import OWN_DEVICE, POOL, owned, parse_devices, same_device, visible_devices
 from dtomo.distributed.local import HOST, local_client, pinned_cluster
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 
 if TYPE_CHECKING:
     from distributed import Client, SpecCluster
@@ -126,9 +126,35 @@ def cuda_devices(asked: Sequence[str] | None, pool: bool = False) -> tuple[str, 
     return listed
 
 
+def check_protocol(protocol: Any) -> None:
+    """Refuse what workers cannot talk by: ``"tcp"`` (also None) goes through the host, ``"ucx"`` from device to device.
+
+    Raises
+    ------
+    UserError
+        Another name, or UCX that is not installed.
+    """
+    if protocol not in (None, "tcp", "ucx"):
+        raise UserError(f"protocol is tcp or ucx; got {shown(repr(protocol))}")
+    if protocol == "ucx" and find_spec("distributed_ucxx") is None:
+        raise UserError(
+            "protocol: ucx needs distributed-ucxx, which is not installed: pip install distributed-ucxx-cu12 "
+            "(or distributed-ucxx-cu13), or leave the key out"
+        )
+
+
 def cuda_client(wanted: "Resources") -> AbstractContextManager["Client"]:
-    """A client of workers on this machine that own the devices `wanted.devices`."""
-    return local_client(wanted, _dask_cuda_cluster if one_worker_per_device(wanted) else pinned_cluster)
+    """A client of workers on this machine that own the devices `wanted.devices`.
+
+    Raises
+    ------
+    UserError
+        UCX between workers that share devices.
+    """
+    alone = one_worker_per_device(wanted)
+    if wanted.options.get("protocol") == "ucx" and not alone:
+        raise UserError("protocol: ucx is for one worker on each device; leave the key out where workers share one")
+    return local_client(wanted, _dask_cuda_cluster if alone else pinned_cluster)
 
 
 def one_worker_per_device(wanted: "Resources") -> bool:
@@ -186,6 +212,8 @@ def _keywords(
     }
     if wanted.device_memory is not None:
         keywords["device_memory_limit"] = int(KEPT * wanted.device_memory)
+    if wanted.options.get("protocol") == "ucx":
+        keywords["protocol"] = "ucx"
     if pools:
         keywords |= {"rmm_pool_size": pools[0], "rmm_allocator_external_lib_list": ["cupy"]}
     return keywords

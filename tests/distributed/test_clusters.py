@@ -69,6 +69,7 @@ def test_unknown_clusters_are_refused(name: str) -> None:
         ("devices: 0\nworkers_per_device: 0", "--workers-per-device is a whole number"),
         ("devices: 0\ndevice_memory_limit: much", "--device-memory is a size"),
         ("devices: 0\nrmm_pool_size: 1GB", "rmm_pool_size is for workers that own CUDA devices; give --cluster cuda"),
+        ("devices: 0\nprotocol: ucx", "protocol is for workers that own CUDA devices; give --cluster cuda"),
         ("device_memory_limit: 1GB", "--device-memory is for workers that own CUDA devices; give --devices"),
         ("dashboard: [1]", "key dashboard .* is text"),
         ("dashboard: everywhere", "key dashboard .* is text"),

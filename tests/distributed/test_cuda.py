@@ -59,6 +59,27 @@ def test_a_pool_needs_rmm(present, tmp_path):
         resources(str(path))
 
 
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [("ucx", "needs distributed-ucxx"), ("smoke", "protocol is tcp or ucx"), ("[1]", "tcp or ucx")],
+)
+def test_protocols_that_are_not_there_are_refused(present, tmp_path, protocol, words):
+    present(*LIBRARIES)
+    path = tmp_path / "gpus.yaml"
+    path.write_text(f"cluster: cuda\ndevices: [0]\nprotocol: {protocol}\n")
+    with pytest.raises(UserError, match=words):
+        resources(str(path))
+
+
+def test_ucx_is_for_workers_with_devices_of_their_own():
+    options = {"protocol": "ucx"}
+    alone = Resources(2, 1, 10**9, kind="cuda", devices=("3", "1"), options=options)
+    assert cuda._keywords(alone, "/scratch", [3, 1], environments(alone))["protocol"] == "ucx"
+    shared = Resources(2, 1, 10**9, kind="cuda", devices=("0", "0"), options=options)
+    with pytest.raises(UserError, match="one worker on each device"):
+        cuda.cuda_client(shared)
+
+
 @pytest.mark.skipif(find_spec("pynvml") is None, reason="nvidia-ml-py is not installed")
 @pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
 def test_a_machine_without_driver_is_told_so(present):
