@@ -22,7 +22,10 @@ def _settings(
     workers: Annotated[int, typer.Option(help="Workers on each node.", rich_help_panel=_BATCH)] = _WORKERS,
     threads: Annotated[int, typer.Option(help="Threads of each worker.", rich_help_panel=_BATCH)] = _THREADS,
     memory: Annotated[str, typer.Option(help="Limit of each worker.", rich_help_panel=_BATCH)] = _MEMORY,
-    gpus: Annotated[int | None, typer.Option(help="GPUs on each node.", rich_help_panel=_BATCH)] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="GPUs; the run computes on them, with a worker on each at least.", rich_help_panel=_BATCH),
+    ] = None,
     memory_line: Annotated[
         str,
         typer.Option(help="mem, mem-per-cpu, mem-per-gpu, all (of the node) or none.", rich_help_panel=_BATCH),
@@ -58,7 +61,10 @@ def slurm_script(context: typer.Context, **given: Any) -> None:
             raise UserError(f"--{name} is a whole number from 1; got {own[name]}")
     asked = {name.removeprefix("slurm_"): own[name] for name in (*HERE[4:], "gpus", "memory_line")}
     request = parse_request("slurm", {name: value for name, value in asked.items() if value not in (None, ())})
-    allocation = Allocation(own["nodes"], own["workers"], own["threads"], parse_memory(own["memory"]), request)
+    if request.gpus and own["nodes"] > 1:
+        raise UserError("--gpus is for one node: on several, workers would not know their GPUs; leave out --nodes")
+    workers = max(own["workers"], request.gpus or 1)
+    allocation = Allocation(own["nodes"], workers, own["threads"], parse_memory(own["memory"]), request)
     settings = _checked(ReconSettings, given)
     volume_format(settings.output)
     parse_devices(settings.devices or "")

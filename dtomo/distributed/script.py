@@ -24,7 +24,10 @@ WALLTIME = 4 * 3600
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """What is asked of Slurm: `nodes`, and on each of them `workers` with `threads` and `memory` bytes each."""
+    """What is asked of Slurm: `nodes`, and on each of them `workers` with `threads` and `memory` bytes each.
+
+    With GPUs, which are for one node, the workers are shared out over those that Slurm gives the job.
+    """
 
     nodes: int
     workers: int
@@ -85,6 +88,7 @@ def slurm_script(
     many = allocation.nodes > 1
     where = [] if many else ["--workers", str(allocation.workers), "--threads", str(allocation.threads)]
     where += [] if many else ["--memory", f"{allocation.memory}B"]
+    where += ["--cluster", "cuda"] if allocation.request.gpus else []
     run = shlex.join([sys.executable, "-m", "dtomo.cli", *command, *where])
     parts = [
         "#!/usr/bin/env bash",

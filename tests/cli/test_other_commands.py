@@ -121,3 +121,16 @@ def test_a_slurm_script_is_not_written_for_devices_that_are_none(here, scan, dev
     assert done.returncode == 2
     assert "--devices takes indices" in done.stderr
     assert not done.stdout
+
+
+def test_a_slurm_script_with_gpus_computes_on_them(here, scan):
+    done = here("slurm-script", scan, "out.zarr", "--gpus", 2, "--memory", "4GB")
+    assert done.returncode == 0
+    (run,) = [line for line in done.stdout.splitlines() if line.startswith("run=(")]
+    assert "--workers 2 " in run
+    assert "--cluster cuda" in run
+    assert "#SBATCH --gres=gpu:2" in done.stdout
+    assert "--cluster" not in here("slurm-script", scan, "out.zarr").stdout.split("run=(")[1].split(")")[0]
+    done = here("slurm-script", scan, "out.zarr", "--gpus", 2, "--nodes", 2)
+    assert done.returncode == 2
+    assert "--gpus is for one node" in done.stderr
