@@ -19,7 +19,7 @@ def test_workers_own_devices_and_the_volume_is_the_same(dtomo, scan, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "devices: worker 0 on 1, worker 1 on 1" in done.stderr
-    assert "reconstructs on the CPU" in done.stderr
+    assert "compute on the CPU" in done.stderr
     assert "<html" in (tmp_path / "report.html").read_text("utf-8").lower()
     settings = yaml.safe_load((tmp_path / "one.zarr.run.yaml").read_text("utf-8"))["settings"]
     assert (settings["devices"], settings["device_memory"]) == ("1,1", "4GB")
