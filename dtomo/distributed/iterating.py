@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,12 +213,11 @@ def _settle(state: SlabArray) -> tuple[set[int], set[Slab]]:
     while waiting:
         dead: set[str] = set()
         try:
-            wait(list(waiting), timeout=1.0, return_when="ALL_COMPLETED")
+            with suppress(CancelledError):  # seen below, future by future
+                wait(list(waiting), timeout=1.0, return_when="ALL_COMPLETED")
         except TimeoutError:
             gone = set(state.homes).difference(graph.workers_in_order(state.client))
             dead = {home for home in gone if not retired(state.client, home)}
-        except CancelledError:
-            pass  # seen below, future by future
         for part, (slab, home) in list(waiting.items()):
             cause = part.exception(timeout=10) if part.status == "error" else None
             if cause is not None and not isinstance(cause, KilledWorker):

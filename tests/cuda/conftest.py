@@ -108,3 +108,16 @@ def count_launches(monkeypatch):
 def pytest_sessionfinish():
     if SIMULATED and ERRORS is not None:
         Path(ERRORS).write_text(json.dumps(dict(sorted(seen.items())), indent=1))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """The projector in blocks of few threads: the simulator makes a thread of Python for each."""
+    from dtomo.kernels.cuda import parallel, parallel_adjoint, parallel_forward
+
+    for module in (parallel, parallel_forward, parallel_adjoint):
+        for name, value in {"LANES": 4, "FEW": 1, "ROWS": 8}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
+    for function in (parallel.forward, parallel.adjoint):
+        monkeypatch.setattr(function, "__defaults__", (parallel.Grid(4, 2),))

@@ -10,7 +10,6 @@ from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.io import Checkpoints, Schedule
-from dtomo.kernels.cuda import parallel, parallel_adjoint, parallel_forward
 from dtomo.operators import LinearOperator, ParallelProjector
 from tests import laws
 
@@ -217,17 +216,6 @@ def test_inverse(cupy):
     assert np.array_equal(found.get(), np.array([0, 0, 0, 0.5, 0.25], np.float32))
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Blocks of few threads for the projector."""
-    for module in (parallel, parallel_forward, parallel_adjoint):
-        for name, value in {"LANES": 4, "FEW": 1, "ROWS": 8}.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, value)
-    for function in (parallel.forward, parallel.adjoint):
-        monkeypatch.setattr(function, "__defaults__", (parallel.Grid(4, 2),))
-
-
 @pytest.mark.parametrize(
     ("method", "dtype", "options"),
     [
@@ -236,7 +224,7 @@ def small(monkeypatch):
     ],
     ids=str,
 )  # fmt: skip
-def test_with_the_projector(cupy, small, tmp_path, method, dtype, options):
+def test_with_the_projector(cupy, small_blocks, tmp_path, method, dtype, options):
     """In any layout, and from a checkpoint."""
     geometry = ParallelBeam([0, 63], 4, center=1.4, width=4, height=3)
     operator = ParallelProjector(geometry, 2, dtype)

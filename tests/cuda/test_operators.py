@@ -7,7 +7,6 @@ import pytest
 
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
-from dtomo.kernels.cuda import parallel, parallel_adjoint, parallel_forward
 from dtomo.operators import LinearOperator, ParallelProjector, backproject
 from tests import laws
 
@@ -17,15 +16,7 @@ GEOMETRIES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Blocks of few threads."""
-    for module in (parallel, parallel_forward, parallel_adjoint):
-        for name, value in {"LANES": 4, "FEW": 1, "ROWS": 8}.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, value)
-    for function in (parallel.forward, parallel.adjoint):
-        monkeypatch.setattr(function, "__defaults__", (parallel.Grid(4, 2),))
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 class OnDevice(LinearOperator):

@@ -26,38 +26,38 @@ _TINY = np.float32(1.1754944e-38)
 _INFINITY = np.float32(np.inf)
 
 
-@device_function
-def sum_of_block(value, scratch):  # type: ignore[no-untyped-def]
-    """The sum over the threads of a block, in a fixed order, for all of them; `scratch` is shared."""
-    thread = cuda.threadIdx.x
-    scratch[thread] = value
-    cuda.syncthreads()
-    half = cuda.blockDim.x // 2
-    while half > 0:
-        if thread < half:
-            scratch[thread] += scratch[thread + half]
+def _over_block(join: Any) -> Any:
+    """A device function that joins a value of every thread of a block, in a fixed order, for all of them."""
+
+    @device_function
+    def joined(value, scratch):  # type: ignore[no-untyped-def]
+        thread = cuda.threadIdx.x
+        scratch[thread] = value  # shared
         cuda.syncthreads()
-        half //= 2
-    total = scratch[0]
-    cuda.syncthreads()
-    return total
+        half = cuda.blockDim.x // 2
+        while half > 0:
+            if thread < half:
+                scratch[thread] = join(scratch[thread], scratch[thread + half])
+            cuda.syncthreads()
+            half //= 2
+        result = scratch[0]
+        cuda.syncthreads()
+        return result
+
+    return joined
 
 
 @device_function
-def least_of_block(value, scratch):  # type: ignore[no-untyped-def]
-    """The smallest value of the threads of a block, for all of them; `scratch` is shared."""
-    thread = cuda.threadIdx.x
-    scratch[thread] = value
-    cuda.syncthreads()
-    half = cuda.blockDim.x // 2
-    while half > 0:
-        if thread < half:
-            scratch[thread] = min(scratch[thread], scratch[thread + half])
-        cuda.syncthreads()
-        half //= 2
-    least = scratch[0]
-    cuda.syncthreads()
-    return least
+def _added(one, other):  # type: ignore[no-untyped-def]
+    return one + other
+
+
+@device_function
+def _smaller(one, other):  # type: ignore[no-untyped-def]
+    return min(one, other)
+
+
+sum_of_block, least_of_block = _over_block(_added), _over_block(_smaller)
 
 
 @device_function

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import cuda
 
-from dtomo.kernels.cuda.compiling import cuda_kernel, device_function
+from dtomo.kernels.cuda.compiling import CudaKernel, cuda_kernel, device_function
 from dtomo.kernels.rotation import samplers
 
 THREADS = (16, 4, 4)  # of a block: along x, y, z
@@ -24,37 +24,27 @@ def rotate(volume: Any, table: Any, out: Any, outside: Any, order: int) -> None:
     kernel.launch(blocks, volume.ravel(), table, out, outside)
 
 
-@cuda_kernel(*_SIGNATURES, threads=THREADS)
-def _rotate_linear(volume, table, out, outside):  # type: ignore[no-untyped-def]
-    count, depth, height, width = out.shape
-    x0, y0, layer0 = cuda.grid(3)
-    across, down, on = cuda.gridsize(3)
-    for layer in range(layer0, count * depth, on):
-        number, z = layer // depth, layer % depth
-        for y in range(y0, height, down):
-            pz = table[number, 0, 0] * z + table[number, 0, 1] * y + table[number, 0, 3]
-            py = table[number, 1, 0] * z + table[number, 1, 1] * y + table[number, 1, 3]
-            px = table[number, 2, 0] * z + table[number, 2, 1] * y + table[number, 2, 3]
-            dz, dy, dx = table[number, 0, 2], table[number, 1, 2], table[number, 2, 2]
-            for x in range(x0, width, across):
-                places = pz + dz * x, py + dy * x, px + dx * x
-                value = _linear(volume, depth, height, width, places[0], places[1], places[2], outside)
-                out[number, z, y, x] = value
+def _rotation(sample: Any, name: str) -> CudaKernel:
+    """The kernel that samples so: one thread for each voxel of a result."""
+
+    def rotation(volume, table, out, outside):  # type: ignore[no-untyped-def]
+        count, depth, height, width = out.shape
+        x0, y0, layer0 = cuda.grid(3)
+        across, down, on = cuda.gridsize(3)
+        for layer in range(layer0, count * depth, on):
+            number, z = layer // depth, layer % depth
+            for y in range(y0, height, down):
+                pz = table[number, 0, 0] * z + table[number, 0, 1] * y + table[number, 0, 3]
+                py = table[number, 1, 0] * z + table[number, 1, 1] * y + table[number, 1, 3]
+                px = table[number, 2, 0] * z + table[number, 2, 1] * y + table[number, 2, 3]
+                dz, dy, dx = table[number, 0, 2], table[number, 1, 2], table[number, 2, 2]
+                for x in range(x0, width, across):
+                    places = pz + dz * x, py + dy * x, px + dx * x
+                    value = sample(volume, depth, height, width, places[0], places[1], places[2], outside)
+                    out[number, z, y, x] = value
+
+    rotation.__name__ = name
+    return cuda_kernel(*_SIGNATURES, threads=THREADS)(rotation)
 
 
-@cuda_kernel(*_SIGNATURES, threads=THREADS)
-def _rotate_cubic(volume, table, out, outside):  # type: ignore[no-untyped-def]
-    count, depth, height, width = out.shape
-    x0, y0, layer0 = cuda.grid(3)
-    across, down, on = cuda.gridsize(3)
-    for layer in range(layer0, count * depth, on):
-        number, z = layer // depth, layer % depth
-        for y in range(y0, height, down):
-            pz = table[number, 0, 0] * z + table[number, 0, 1] * y + table[number, 0, 3]
-            py = table[number, 1, 0] * z + table[number, 1, 1] * y + table[number, 1, 3]
-            px = table[number, 2, 0] * z + table[number, 2, 1] * y + table[number, 2, 3]
-            dz, dy, dx = table[number, 0, 2], table[number, 1, 2], table[number, 2, 2]
-            for x in range(x0, width, across):
-                places = pz + dz * x, py + dy * x, px + dx * x
-                value = _cubic(volume, depth, height, width, places[0], places[1], places[2], outside)
-                out[number, z, y, x] = value
+_rotate_linear, _rotate_cubic = _rotation(_linear, "rotate_linear"), _rotation(_cubic, "rotate_cubic")
