@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,20 +110,7 @@ def run(
     scan = open_scan(settings)
     for warning in scan.warnings:
         say(f"note: {warning}")
-    wanted = clusters.resources(
-        settings.cluster,
-        workers=settings.workers,
-        threads=settings.threads,
-        memory=settings.memory,
-        devices=settings.devices,
-        workers_per_device=settings.workers_per_device,
-        device_memory=settings.device_memory,
-        options=settings.batch_options(),
-    )
-    if wanted.devices:
-        wanted = dataclasses.replace(wanted, device_share=device_share(wanted))
-    if wanted.devices and wanted.device_share is None:
-        say("note: CuPy and a driver are not both here, so workers own their devices but compute on the CPU")
+    wanted = _resources(settings, say)
     inputs = record.describe_inputs(scan.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
@@ -183,15 +170,34 @@ def run(
             writer.finish()
     summary = _summary(plan, begun, summaries, time.monotonic() - started)
     written = record.write_summary(settings.output, summary)
-    shape = " × ".join(map(str, writer.shape))
     if repaired := repairs(summaries):
         say(repaired)
     for note in summary["notes"]:
         say(f"note: {note}")
+    shape = " × ".join(map(str, writer.shape))
     say(f"{settings.output}: {shape} (z, y, x), {unit}, in {duration(summary['seconds'])}")
     say(f"settings in {record.run_file(settings.output)}, summary in {written}")
     report.save()
     return Run(settings.output, plan, axis, summary)
+
+
+def _resources(settings: ReconSettings, say: Callable[[str], None]) -> clusters.Resources:
+    """What the settings say of the cluster, and whether its workers compute on devices."""
+    wanted = clusters.resources(
+        settings.cluster,
+        workers=settings.workers,
+        threads=settings.threads,
+        memory=settings.memory,
+        devices=settings.devices,
+        workers_per_device=settings.workers_per_device,
+        device_memory=settings.device_memory,
+        options=settings.batch_options(),
+    )
+    if wanted.devices:
+        wanted = dataclasses.replace(wanted, device_share=device_share(wanted))
+    if wanted.devices and wanted.device_share is None:
+        say("note: CuPy and a driver are not both here, so workers own their devices but compute on the CPU")
+    return wanted
 
 
 @contextlib.contextmanager
