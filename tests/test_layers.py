@@ -15,12 +15,12 @@ MODULE_IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # the table of docs/architecture.md, top to bottom; names of one row may import one another
 LAYERS = (
     {"cli", "report"},
-    {"recon", "simulate", "settings"},
+    {"ptycho", "recon", "simulate", "settings"},
     {"io", "distributed", "prep", "dashboard"},
     {"algorithms"},
     {"operators", "geometry"},
     {"kernels"},
-    {"arrays", "device", "elementwise", "errors", "memory", "threads"},
+    {"arrays", "device", "elementwise", "errors", "memory", "threads", "windows"},
 )
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 
@@ -45,7 +45,9 @@ FORBIDDEN = {
     "memory": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "elementwise": FORMATS_AND_DASK | {"rich", "pydantic"},
     "threads": FORMATS_AND_DASK | {"rich", "pydantic"},
+    "windows": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
+    "ptycho": {"typer", "matplotlib"},
     "recon": {"typer", "matplotlib"},
     "simulate": {"typer", "matplotlib"},
     "io": {"typer", "matplotlib"},

@@ -19,6 +19,7 @@ import numpy as np
 
 from dtomo.arrays import array_module, is_array, on_device
 from dtomo.errors import UserError
+from dtomo.windows import Rows, Window
 
 LEVELS = 3
 """Levels of the tree that one task adds: up to 2**3 blocks are in memory at once, and there are n / 7 tasks."""
@@ -35,8 +36,8 @@ def tree_sum(blocks: Iterable[Any]) -> Any:
     Parameters
     ----------
     blocks
-        Arrays of one shape and dtype (all in host memory or all on a device), numbers, or dicts, tuples and lists of
-        such that are all alike. Only about log2(n) partial sums are in memory at a time; the blocks are not changed.
+        Arrays of one shape and dtype (all in host memory or all on a device), numbers, windows and rows
+        (`dtomo.windows`), or dicts, tuples and lists of such that are all alike. Only about log2(n) partial sums are in memory at a time; the blocks are not changed.
 
     Returns
     -------
@@ -114,6 +115,8 @@ def _add(left: Any, right: Any, left_owned: bool, right_owned: bool) -> Any:
         return left + right
     if type(left) is not type(right):
         raise UserError(f"blocks of a sum must be alike; got {_kind(left)} and {_kind(right)}")
+    if isinstance(left, Window | Rows):
+        return left.plus(right, left_owned)
     if isinstance(left, dict):
         if left.keys() != right.keys():
             raise UserError(f"blocks of a sum must be alike; got keys {sorted(left)} and {sorted(right)}")

@@ -1,0 +1,1 @@
+"""Ptychography: object and probe from diffraction frames, on many devices."""
