@@ -42,7 +42,7 @@ class Window:
         """The whole image ``(…, row, column)``."""
         whole = array_module(self.values).zeros(shape, self.values.dtype)
         Window(whole, (0, 0))._at(self)[...] = self.values
-        return whole  # type: ignore[no-any-return]
+        return whole
 
     def _end(self) -> tuple[int, int]:
         return self.origin[0] + self.values.shape[-2], self.origin[1] + self.values.shape[-1]
@@ -77,4 +77,4 @@ class Rows:
         """The whole table ``(row, …)``, zero where there is no row."""
         whole = array_module(self.values).zeros(shape, self.values.dtype)
         whole[self.index] = self.values
-        return whole  # type: ignore[no-any-return]
+        return whole

@@ -37,7 +37,8 @@ def tree_sum(blocks: Iterable[Any]) -> Any:
     ----------
     blocks
         Arrays of one shape and dtype (all in host memory or all on a device), numbers, windows and rows
-        (`dtomo.windows`), or dicts, tuples and lists of such that are all alike. Only about log2(n) partial sums are in memory at a time; the blocks are not changed.
+        (`dtomo.windows`), or dicts, tuples and lists of such that are all alike. Only about log2(n) partial sums are
+        in memory at a time; the blocks are not changed.
 
     Returns
     -------
