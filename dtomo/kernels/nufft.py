@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import finufft
@@ -72,6 +73,11 @@ def spectra_can_be_summed(lines: Any) -> bool:
     from dtomo.kernels.cuda.nufft import library
 
     return library() is not None
+
+
+def installed_for_devices() -> bool:
+    """Whether cuFINUFFT is installed here; nothing is loaded, and whether it loads is not known."""
+    return find_spec("cufinufft") is not None
 
 
 def fourier_backproject(

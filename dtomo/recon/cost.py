@@ -13,6 +13,7 @@ from dtomo.distributed.progress import duration
 from dtomo.distributed.slabs import Slabs, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.io.checkpoints import GENERATIONS
+from dtomo.kernels.nufft import installed_for_devices
 from dtomo.recon.checkpoints import state_bytes
 from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method
 from dtomo.recon.scans import rows_searched, views_searched, volume_dtype
@@ -55,11 +56,12 @@ STARTING = 3.0  # cluster, libraries, compiled kernels
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes of the rows of a scan and of the slices made from them."""
+    """Sizes of the rows of a scan and of the slices made from them, on the CPU or on a device."""
 
     scan: io.Scan
     settings: ReconSettings
     geometry: ParallelBeam
+    on_device: bool = False
 
     @property
     def lanes(self) -> int:
@@ -109,8 +111,10 @@ class Sizes:
 
     @property
     def by_nufft(self) -> bool:
-        """Whether filtered back projection sums spectra."""
-        return sums_spectra(self.geometry, self.settings.method)
+        """Whether filtered back projection sums spectra; on a device "auto" does where cuFINUFFT is installed."""
+        method = self.settings.method
+        there = not self.on_device or method == "nufft" or installed_for_devices()
+        return there and sums_spectra(self.geometry, method)
 
 
 def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
@@ -233,7 +237,7 @@ def make_plan(
 
     `height`, or else the settings, may fix the slices of a slab. If nothing fits, the smallest is returned.
     """
-    sizes = Sizes(scan, settings, geometry)
+    sizes = Sizes(scan, settings, geometry, resources.device_share is not None)
     fixed = height or settings.slab
     wanted = min(fixed or slab_height(scan.shape[1], resources.workers), scan.shape[1])
     tried = [

@@ -14,11 +14,12 @@ from dtomo.distributed.cuda import device_share
 from dtomo.distributed.plan import Plan, refuse_if_too_big
 from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
-from dtomo.errors import StoppedError
+from dtomo.errors import StoppedError, UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.kernels.compiling import cache_folder
+from dtomo.kernels.nufft import installed_for_devices
 from dtomo.recon import ahead, cost, record, staging
 from dtomo.recon.faults import stopped
 from dtomo.recon.scans import (
@@ -197,7 +198,18 @@ def _resources(settings: ReconSettings, say: Callable[[str], None]) -> clusters.
         wanted = dataclasses.replace(wanted, device_share=device_share(wanted))
     if wanted.devices and wanted.device_share is None:
         say("note: CuPy and a driver are not both here, so workers own their devices but compute on the CPU")
+    _check_method(settings, wanted)
     return wanted
+
+
+def _check_method(settings: ReconSettings, wanted: clusters.Resources) -> None:
+    """Refuse to sum spectra on devices where the library for that is missing, before anything is started."""
+    asked = settings.algorithm == "fbp" and settings.method == "nufft"
+    if asked and wanted.device_share is not None and not installed_for_devices():
+        raise UserError(
+            "--method nufft takes cufinufft on a GPU, which is not installed: pip install 'dtomo[cuda12]', "
+            "or use --method backprojection"
+        )
 
 
 @contextlib.contextmanager

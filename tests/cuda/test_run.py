@@ -300,7 +300,8 @@ def test_the_plan_of_a_device(job, options):
 
 
 @pytest.mark.without_simulator
-def test_blocks_are_chosen_for_the_device(scan_file, tmp_path):
+def test_blocks_are_chosen_for_the_device(scan_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "installed_for_devices", lambda: True)
     settings = ReconSettings(scan=scan_file, output=tmp_path / "v.zarr", center=7.5)
     source = ArraySource(np.broadcast_to(np.zeros((), np.uint16), (1500, 64, 2048)))
     large = io.Scan("scan.h5", "hdf5", source, None, None, np.linspace(0, 180, 1500))
@@ -314,6 +315,32 @@ def test_blocks_are_chosen_for_the_device(scan_file, tmp_path):
         blocks[share] = plan.block
     assert blocks[20 * 10**9] == 64
     assert 64 > blocks[4 * 10**9] > blocks[2 * 10**9] >= 1
+
+
+@pytest.mark.without_simulator
+@pytest.mark.parametrize(("installed", "method", "transforms"), [(1, "auto", 1), (0, "auto", 0), (0, "nufft", 1)])
+def test_the_plan_sums_spectra_only_where_the_device_can(tmp_path, monkeypatch, installed, method, transforms):
+    monkeypatch.setattr(cost, "installed_for_devices", lambda: bool(installed))
+    settings = ReconSettings(scan=tmp_path / "s.h5", output=tmp_path / "v.zarr", center=1000.0, method=method)
+    source = ArraySource(np.broadcast_to(np.zeros((), np.uint16), (1500, 64, 2048)))
+    large = io.Scan("scan.h5", "hdf5", source, None, None, np.linspace(0, 180, 1500))
+    geometry = geometry_of(large, 1000.0, False)
+    found = cost.Sizes(large, settings, geometry, on_device=True)
+    assert found.by_nufft == bool(transforms)
+    assert ("transforms" in cost._device_solver(found, 8)) == bool(transforms)
+    assert cost.Sizes(large, settings, geometry).by_nufft  # on the CPU it is always there
+
+
+@pytest.mark.without_simulator
+def test_a_method_that_devices_lack_is_refused_before_anything_starts(scan_file, tmp_path, monkeypatch):
+    settings = ReconSettings(scan=scan_file, output=tmp_path / "v.zarr", center=7.5, devices="0", method="nufft")
+    monkeypatch.setattr(recon.job, "device_share", lambda _: 10**10)
+    monkeypatch.setattr(recon.job, "installed_for_devices", lambda: False)
+    with pytest.raises(UserError, match="--method nufft takes cufinufft on a GPU, which is not installed"):
+        recon.run(settings)
+    assert not settings.output.exists()
+    monkeypatch.setattr(recon.job, "device_share", lambda _: None)  # the CPU has it
+    assert recon.job._resources(settings, lambda line: None).devices == ("0",)
 
 
 @pytest.mark.without_simulator
