@@ -121,3 +121,24 @@ def small_blocks(monkeypatch):
                 monkeypatch.setattr(module, name, value)
     for function in (parallel.forward, parallel.adjoint):
         monkeypatch.setattr(function, "__defaults__", (parallel.Grid(4, 2),))
+
+
+@pytest.fixture
+def few_threads(monkeypatch):
+    """The simulator starts a thread for each of CUDA's; results do not depend on how many there are."""
+    from dtomo.kernels.cuda import compiling, filters, parallel, parallel_adjoint, parallel_forward
+
+    launch = compiling.CudaKernel.launch
+
+    def smaller(kernel, blocks, *arguments, threads=None):
+        if threads is None:
+            threads = tuple(min(count, 2 if axis == 0 else 1) for axis, count in enumerate(kernel.threads))
+        blocks = (blocks,) if isinstance(blocks, int) else blocks
+        launch(kernel, (1,) * len(blocks), *arguments, threads=threads)
+
+    monkeypatch.setattr(compiling.CudaKernel, "launch", smaller)
+    for module in (parallel, parallel_forward, parallel_adjoint):
+        for name, value in {"LANES": 2, "FEW": 1, "STRIP": 4, "ROWS": 8, "ANGLES": 5}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(filters, "WORKSPACE", 16 * 16 * 10)

@@ -10,7 +10,7 @@ import zarr
 from dtomo import ParallelBeam, io, recon
 from dtomo.dashboard import feed
 from dtomo.dashboard.thumbnails import Grid, unpack
-from dtomo.device import DeviceFull, to_device
+from dtomo.device import PLANS, DeviceFull, to_device
 from dtomo.distributed import cuda
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import refuse_if_too_big
@@ -19,7 +19,6 @@ from dtomo.distributed.slabs import Slab
 from dtomo.errors import StoppedError, UserError
 from dtomo.io.checkpoints import Checkpoints
 from dtomo.io.sources import ArraySource
-from dtomo.kernels.cuda import compiling, filters, parallel, parallel_adjoint, parallel_forward
 from dtomo.recon import ahead, cost
 from dtomo.recon import slab as slab_module
 from dtomo.recon.ahead import UploadAhead
@@ -33,24 +32,7 @@ from tests import stand_in
 ROWS, COLUMNS, ANGLES = 3, 8, 6
 BEAM = ParallelBeam(np.arange(ANGLES) * 30.0, COLUMNS)
 
-
-@pytest.fixture(autouse=True)
-def few_threads(monkeypatch):
-    """The simulator starts a thread for each of CUDA's; results do not depend on how many there are."""
-    launch = compiling.CudaKernel.launch
-
-    def smaller(kernel, blocks, *arguments, threads=None):
-        if threads is None:
-            threads = tuple(min(count, 2 if axis == 0 else 1) for axis, count in enumerate(kernel.threads))
-        blocks = (blocks,) if isinstance(blocks, int) else blocks
-        launch(kernel, (1,) * len(blocks), *arguments, threads=threads)
-
-    monkeypatch.setattr(compiling.CudaKernel, "launch", smaller)
-    for module in (parallel, parallel_forward, parallel_adjoint):
-        for name, value in {"LANES": 2, "FEW": 1, "STRIP": 4, "ROWS": 8, "ANGLES": 5}.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(filters, "WORKSPACE", 16 * 16 * 10)
+pytestmark = pytest.mark.usefixtures("few_threads")
 
 
 @pytest.fixture
@@ -103,48 +85,71 @@ def slices(job):
     return io.open_volume(job.output, unfinished=True).array.compute()
 
 
-def both(make, record_error, **options):
-    """The volume of the CPU and of the device, and both summaries."""
-    here, there = make("cpu", **options), on_device(make("device", **options))
-    slab = Slab(0, 0, 5)
-    summaries = [reconstruct_slab(job, slab) for job in (here, there)]
-    expected, found = slices(here), slices(there)
-    record_error(found, expected)
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
-    return summaries
+@pytest.fixture
+def places(monkeypatch):
+    """The types of the arrays that were solved, in the order of the blocks."""
+    solve, found = slab_module.solve, []
+
+    def noted(data, *arguments):
+        volume, residuals = solve(data, *arguments)
+        found.append((type(data), type(volume)))
+        return volume, residuals
+
+    monkeypatch.setattr(slab_module, "solve", noted)
+    return found
+
+
+@pytest.fixture
+def both(cupy, job, record_error, places):
+    """Called with options: the summaries of the CPU and of the device, whose volumes are alike."""
+
+    def compared(**options):
+        here, there = job("cpu", **options), on_device(job("device", **options))
+        slab = Slab(0, 0, 5)
+        summaries = []
+        for one, kind in ((here, np.ndarray), (there, cupy.ndarray)):
+            places.clear()
+            summaries.append(reconstruct_slab(one, slab))
+            assert set(places) == {(kind, kind)}
+        expected, found = slices(here), slices(there)
+        record_error(found, expected)
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+        return summaries
+
+    return compared
 
 
 @pytest.mark.parametrize("options", [{}, {"stripes": "none", "nonnegative": True, "block": 5}], ids=str)
-def test_a_slab_on_a_device_is_that_of_the_cpu(cupy, job, record_error, options):
-    here, there = both(job, record_error, **options)
+def test_a_slab_on_a_device_is_that_of_the_cpu(both, options):
+    here, there = both(**options)
     for name in ("pixels", "dead_pixels", "values", "repaired_values", "warnings", "notes", "residual"):
         assert getattr(there, name) == getattr(here, name)
         assert type(getattr(there, name)) is type(getattr(here, name))
 
 
-def test_a_full_turn_is_folded_on_a_device(cupy, job, record_error, tmp_path):
+def test_a_full_turn_is_folded_on_a_device(both, tmp_path):
     path = tmp_path / "turn.h5"
     simulate_scan(path, size=16, rows=5, angles=12, center=7.5, photons=1e4, full_turn=True, flats=2, darks=2)
-    both(job, record_error, path=path, fold="yes", stripes="none")
+    both(path=path, fold="yes", stripes="none")
 
 
-def test_phase_is_retrieved_on_a_device(cupy, job, record_error):
-    both(job, record_error, delta_beta=20.0, distance=10.0, stripes="none", block=5)
+def test_phase_is_retrieved_on_a_device(both):
+    both(delta_beta=20.0, distance=10.0, stripes="none", block=5)
 
 
-def test_a_complex_scan_stays_complex_on_a_device(cupy, job, record_error, tmp_path):
+def test_a_complex_scan_stays_complex_on_a_device(both, tmp_path):
     path = tmp_path / "complex.zarr"
     simulate_complex_scan(path, size=16, rows=5, angles=8, center=7.5, pixel_size=2.0)
     projections = zarr.open_group(path, mode="r+")["projections"]
     projections[2, 1, 3] = np.nan
-    both(job, record_error, path=path)
+    both(path=path)
 
 
 ITERATIVE = {"algorithm": "sirt", "iterations": 2, "checkpoint_every": "1it", "stripes": "none", "block": 3}
 
 
-def test_a_slab_is_solved_on_a_device_and_goes_on_from_a_checkpoint(cupy, job, record_error, monkeypatch):
-    _, whole = both(job, record_error, **ITERATIVE)
+def test_a_slab_is_solved_on_a_device_and_goes_on_from_a_checkpoint(cupy, job, both, monkeypatch):
+    _, whole = both(**ITERATIVE)
     assert whole.residual > 0
     there, slab = on_device(job("again", **ITERATIVE)), Slab(0, 0, 5)
     saved = []
@@ -187,12 +192,22 @@ def test_a_full_device_gets_smaller_blocks_once(cupy, job, monkeypatch):
     slab = Slab(0, 0, 5)
     reconstruct_slab(here, slab)
     tried = full_for(monkeypatch, 2)
+    left = []
+    release = slab_module._UPLOAD_AHEAD.forget
+    monkeypatch.setattr(slab_module._UPLOAD_AHEAD, "forget", lambda: left.append(len(tried)) or release())
     summary = reconstruct_slab(there, slab, Slab(1, 0, 5))
+    assert left == [1]  # what was copied ahead is given up before the second try
     assert tried == [4, 2, 2, 1]
     assert summary.notes == ("the device had no memory for 4 slices at a time, so 2 were taken",)
     np.testing.assert_allclose(slices(there), slices(here), atol=1e-5 * np.abs(slices(here)).max())
     reconstruct_slab(there, slab)
     assert tried[4:] == [2, 2, 1]  # the next slab begins so
+
+
+def test_plans_of_transforms_and_memory_are_bounded(cupy, job):
+    reconstruct_slab(on_device(job("device", stripes="none")), Slab(0, 0, 5))
+    assert cupy.fft.config.get_plan_cache().size == PLANS
+    assert cupy.get_default_memory_pool().get_limit() == 10**9
 
 
 def test_a_device_that_is_too_small_ends_the_run_in_one_sentence(cupy, job, monkeypatch):
