@@ -8,7 +8,7 @@ from dtomo.kernels import parallel as by_place
 from dtomo.kernels import parallel_cpu
 from dtomo.kernels.cuda import parallel, parallel_adjoint, parallel_forward
 from dtomo.kernels.cuda.parallel import Grid
-from dtomo.kernels.cuda.tables import adjoint_table, forward_table
+from dtomo.kernels.cuda.tables import adjoint_table, device_tables, forward_table
 from dtomo.kernels.weights import ONE, interpolation, rays
 from tests import laws
 
@@ -71,6 +71,22 @@ def test_against_the_cpu(cupy, small, record_error, shape, slices):
     columns, width, height, center, pitch = shape
     table = rays(ANGLES, center, columns, width, height, pitch)
     volume, lines = (height, width, slices), (len(ANGLES), columns, slices)
+    for name, shape_in, out in (("forward", volume, lines), ("adjoint", lines, volume)):
+        source, expected = laws.draw(shape_in), np.empty(out, np.float32)
+        getattr(parallel_cpu, name)(source, expected, table)
+        found = on_device(cupy, getattr(parallel, name), source, out, table)
+        record_error(found, expected)
+        assert laws.norm(found - expected) <= 3e-7 * laws.norm(expected)
+
+
+@pytest.mark.parametrize("slices", [3, 27])
+def test_several_slices_by_their_planes(cupy, small, record_error, monkeypatch, slices):
+    """Three slices are left over, which are not exchanged and go where they belong."""
+    monkeypatch.setattr(parallel, "FEW", 3)
+    columns, width, height, center, pitch = SHAPES[1]
+    table = rays(ANGLES, center, columns, width, height, pitch)
+    volume, lines = (height, width, slices), (len(ANGLES), columns, slices)
+    assert parallel.few_slices(slices) == 3
     for name, shape_in, out in (("forward", volume, lines), ("adjoint", lines, volume)):
         source, expected = laws.draw(shape_in), np.empty(out, np.float32)
         getattr(parallel_cpu, name)(source, expected, table)
@@ -232,3 +248,30 @@ def test_flat_places_pass_two_to_the_31():
     table = rays(ANGLES, 4.0, 9, 9, 9, 1.0)
     assert forward_table(table).dtype == np.int64
     assert adjoint_table(table, 9).dtype == np.int64
+
+
+def test_places_past_two_to_the_31(cupy, small, tmp_path):
+    """The last four slices of a slab of 2.3e9 voxels and as many values in sparse files: those of the slices alone."""
+    size, slices = 10, 23_000_000
+    table = rays(np.deg2rad(np.arange(0, 180, 18.0)), 4.3, size, size, size, 1.0)
+    shape, z, threads = (size, size, slices), slices - parallel.LANES, (parallel.LANES, 4)
+    parallel.check_steps((parallel_forward.STRIP + 1) * size * slices)
+    tables = device_tables(table, size)
+    given = laws.draw((size, size, parallel.LANES))
+    for name in ("forward", "adjoint"):
+        source, target = (np.memmap(tmp_path / f"{name} {k}", np.float32, "w+", shape=shape) for k in range(2))
+        assert source.size > 2**31
+        source[..., z:] = given
+        flat = [type(tables.scale)(array.reshape(-1)) for array in (source, target)]
+        sizes = size, size, size, slices, z, parallel.LANES, 1
+        if name == "forward":
+            for top in range(0, size, parallel_forward.ROWS):
+                parallel.FORWARD[1].launch(2, *flat, *sizes, top, tables.forward, tables.scale, threads=threads)
+        else:
+            for first in range(0, size, 5):
+                parallel.ADJOINT[1].launch(
+                    2, *flat, *sizes, table.pairs, first, first + 5, tables.adjoint, tables.scale, threads=threads
+                )  # fmt: skip
+        alone = on_device(cupy, getattr(parallel, name), given, given.shape, table)
+        assert np.abs(alone).max() > 0
+        assert np.array_equal(target[..., z:], alone)
