@@ -8,6 +8,7 @@ from numba import cuda as numba_cuda
 from numba.core.errors import NumbaError
 
 from benchmarks import kernels, ptx
+from dtomo.kernels.cuda import compiling
 from dtomo.kernels.cuda.compiling import CudaKernel
 
 pytestmark = [
@@ -119,3 +120,14 @@ def test_a_row_of_the_table():
     text = kernels.table([{**row, "arguments": signature, "launches": 7, "error": 3.2e-7}]).splitlines()[-1]
     assert text.startswith("| tenth | `2 f4[3], i8, c8[1]` | 64 | ")
     assert text.endswith(" | 7 | 3e-07 |")
+
+
+def test_few_blocks_are_no_reason_to_warn(monkeypatch):
+    """numba-cuda warns of every launch of less than 128 blocks, as sums over slabs and small scans need them."""
+    config = compiling.numba.config
+    monkeypatch.setattr(compiling, "simulated", lambda: False)
+    monkeypatch.setattr(compiling.cuda, "jit", lambda *_, **__: lambda function: function)
+    for name in ("CUDA_LOW_OCCUPANCY_WARNINGS", "CUDA_ARRAY_INTERFACE_SYNC"):
+        monkeypatch.setattr(config, name, 1, raising=False)
+    assert CudaKernel(tenth, ["void(float32[::1])"], (64,), None)._ready() is tenth
+    assert not config.CUDA_LOW_OCCUPANCY_WARNINGS

@@ -71,6 +71,8 @@ class CudaKernel:
             elif self._compiled is None:
                 # the present stream orders all work: no wait for the array's producer
                 numba.config.CUDA_ARRAY_INTERFACE_SYNC = False
+                # sums of slabs, small scans: few blocks are meant, and numba-cuda warns of every number below 128
+                numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
                 limits = {} if self.registers is None else {"max_registers": self.registers}
                 self._compiled = cuda.jit(list(self.signatures), fastmath=False, **limits)(self.function)
         return self._compiled
