@@ -132,7 +132,7 @@ def checks(run: Run) -> None:
     from benchmarks import gpu_checks, gpu_checks_data, gpu_checks_kernels
     from benchmarks.gpu_checks_data import Launches
 
-    steps: dict[str, Callable[[gpu_checks.Checker], None]] = {
+    steps: dict[str, Callable[[gpu_checks.Checker], list[str] | None]] = {
         "copies": gpu_checks_data.check_copies,
         "sums": gpu_checks.check_sums,
         "projectors": gpu_checks.check_projectors,
@@ -146,6 +146,7 @@ def checks(run: Run) -> None:
         "rotation": gpu_checks_kernels.check_rotation,
         "correlation": gpu_checks_kernels.check_correlation,
         "same bits": gpu_checks.check_bits,
+        "places in large slabs": gpu_checks.check_places,
         "full memory": gpu_checks_data.check_full_memory,
     }
     launches = Launches()
@@ -153,7 +154,7 @@ def checks(run: Run) -> None:
     for name, step in steps.items():
         checker = gpu_checks.Checker(run.place, run.extent)
         with launches.counted():
-            run.check(name, partial(step, checker))
+            run.left_out += run.check(name, partial(step, checker)) or []
         rows += checker.rows
     say(f"  {len(rows)} comparisons, largest error {max((r['error'] for r in rows), default=0):.1e}")
     if not run.place.is_device:

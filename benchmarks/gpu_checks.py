@@ -168,6 +168,38 @@ def check_bits(check: Checker) -> None:
     check.same("FBP of slice 1 alone", fbp(y[:, 1:2], geometry, method="backprojection"), whole[1:2])
 
 
+def check_places(check: Checker, values: int | None = None) -> list[str]:
+    """Places past 2^31: the last slices of a volume and projections of so many values have their bits alone.
+
+    Parameters
+    ----------
+    values
+        At least so many; default: 2^31 on a device, fewer on the host.
+
+    Returns
+    -------
+    list
+        What was left out for want of memory.
+    """
+    place, few, size = check.place, check.extent.slices[-1], 10
+    values = values or (2**31 if place.is_device else 2**16)
+    slices = -(-values // size**2) + few
+    if place.room() < 2.1 * 4 * slices * size**2:  # what is projected and its projections
+        return [f"places past {values} values: not enough memory"]
+    geometry = ParallelBeam(np.arange(size) * (180 / size), size, center=4.3)
+    here, alone = operator(place, geometry, slices), operator(place, geometry, few)
+    for name, axis in (("forward", 0), ("adjoint", 1)):
+        given = place.put(np.moveaxis(check.random((size, size, few)), -1, axis))
+        whole = np.moveaxis(place.xp.zeros((size, size, slices), np.float32), -1, axis)
+        np.moveaxis(whole, axis, 0)[-few:] = np.moveaxis(given, axis, 0)
+        found = np.moveaxis(getattr(here, name)(whole), 1 - axis, 0)[-few:].copy()
+        del whole
+        place.free_memory()
+        expected = np.moveaxis(getattr(alone, name)(given), 1 - axis, 0)
+        check.same(f"{name} of the last of {slices} slices", found, expected)
+    return []
+
+
 def check_sums(check: Checker) -> None:
     """Inner products slice by slice, row and column sums, and sums of slabs in a tree."""
     place, slices = check.place, check.extent.slices[-1]

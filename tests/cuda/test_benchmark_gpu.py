@@ -113,6 +113,18 @@ def test_it_stops_at_the_first_wrong_result(main, monkeypatch, capsys):
     assert "WRONG RESULTS" in capsys.readouterr().out
 
 
+def test_places_past_so_many_values(place, monkeypatch):
+    checker = gpu_checks.Checker(place, TINY)
+    assert gpu_checks.check_places(checker, 500) == []
+    assert [row["check"] for row in checker.rows] == [
+        "forward of the last of 7 slices",
+        "adjoint of the last of 7 slices",
+    ]
+    monkeypatch.setattr(gpu_place.Place, "room", lambda _: 5600)
+    assert gpu_checks.check_places(checker, 500) == ["places past 500 values: not enough memory"]
+    assert gpu_checks.check_places(gpu_checks.Checker(gpu_place.host(), TINY), 500)
+
+
 def test_kernels_that_no_check_launches_are_named():
     missing = gpu_checks_data.uncovered(gpu_checks_data.Launches())
     assert "parallel_forward.forward_planes" in missing

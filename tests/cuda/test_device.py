@@ -170,6 +170,17 @@ def test_an_upload_waits_for_nothing_that_is_sent_later(cupy, streams):
     assert streams[-1] == ("host", "waits for", "copy True")  # it has ended, whatever becomes of the array
 
 
+def test_threads_copy_on_the_device_of_their_caller(cupy, monkeypatch):
+    entered = []
+    monkeypatch.setattr(stand_in._Device, "id", 3)
+    monkeypatch.setattr(stand_in._Device, "__init__", lambda self, device=0: None)
+    note = lambda self: entered.append((self.id, threading.current_thread().name)) or self  # noqa: E731
+    monkeypatch.setattr(stand_in._Device, "__enter__", note)
+    there = device.Upload((2,), np.float32, lambda: np.ones(2, np.float32)).result()
+    device.begin_download(there, np.empty(2, np.float32)).result()
+    assert [(number, name.rsplit("_", 1)[0]) for number, name in entered] == [(3, "dtomo-up"), (3, "dtomo-down")]
+
+
 def test_an_upload_that_fails_says_so(cupy):
     def fail():
         raise OSError("the disk is gone")
@@ -251,6 +262,17 @@ def test_the_pool_is_limited(cupy, monkeypatch):
     assert device.limit_memory() == int(0.9 * (8 << 30))
     device.bound_plan_cache()
     assert cupy.fft.config.get_plan_cache().get_size() == device.PLANS
+
+
+def test_what_is_left_is_within_the_limit(cupy, monkeypatch):
+    pool = cupy.get_default_memory_pool()
+    monkeypatch.setattr(pool, "used_bytes", lambda: 4 * 10**8)
+    monkeypatch.setattr(pool, "free_bytes", lambda: 10**8)
+    assert device.memory_left() == ((8 << 30) + 10**8, 8 << 30)  # what the pool keeps may be used again
+    pool.set_limit(10**9)
+    assert device.memory_left() == (6 * 10**8, 10**9)
+    pool.set_limit(10**11)
+    assert device.memory_left() == ((8 << 30) + 10**8, 8 << 30)
 
 
 def test_whether_there_is_a_device(cupy, monkeypatch):
