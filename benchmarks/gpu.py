@@ -314,8 +314,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check, measure and print."""
-    run = Run(parse(arguments))
+    """Check, measure and print; 1: something is wrong or failed, 2: there is no device."""
+    from benchmarks.gpu_place import NoDevice
+
+    try:
+        run = Run(parse(arguments))
+    except NoDevice as error:
+        print(error, file=sys.stderr)
+        return 2
     try:
         for part in run.parts():
             STEPS[part](run)

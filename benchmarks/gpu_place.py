@@ -24,6 +24,10 @@ _PROPERTIES = {
 }
 
 
+class NoDevice(Exception):
+    """There is nothing to compute on: says what is missing."""
+
+
 class Clock:
     """The seconds of the whole run."""
 
@@ -118,19 +122,19 @@ def device() -> Place:
 
     Raises
     ------
-    SystemExit
+    NoDevice
         CuPy or a driver is missing: says which.
     """
     if importlib.util.find_spec("cupy") is None:
-        raise SystemExit("CuPy is not installed: pip install '.[cuda12]' (or .[cuda13]), or try --cpu")
+        raise NoDevice("CuPy is not installed: pip install '.[cuda12]' (or .[cuda13]), or try --cpu")
     import cupy
 
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except RuntimeError as error:  # CUDARuntimeError
-        raise SystemExit(f"CuPy finds no GPU ({error}); try --cpu") from None
+        raise NoDevice(f"CuPy finds no GPU ({error}); try --cpu") from None
     if not count:
-        raise SystemExit("CuPy finds no GPU; try --cpu")
+        raise NoDevice("CuPy finds no GPU; try --cpu")
     from dtomo.device import bound_plan_cache
 
     bound_plan_cache()

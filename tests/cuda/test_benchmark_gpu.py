@@ -137,6 +137,16 @@ def test_what_there_is_no_time_for_is_left_out(main):
     assert found["left_out"] == ["checks: no time left", "full: no time left"]
 
 
+def test_without_a_device_it_ends_in_one_sentence(cupy, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_place.importlib.util, "find_spec", lambda _: None)
+    assert gpu.main([]) == 2
+    assert capsys.readouterr().err == "CuPy is not installed: pip install '.[cuda12]' (or .[cuda13]), or try --cpu\n"
+    monkeypatch.setattr(gpu_place.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
+    assert gpu.main([]) == 2
+    assert capsys.readouterr().err == "CuPy finds no GPU; try --cpu\n"
+
+
 @pytest.mark.without_simulator
 @pytest.mark.parametrize(
     ("got", "problem"), [([1, 2.1], "2.1 at"), ([1, np.nan], "nan at"), ([1, 2, 3], r"float32\(3,\)")]
