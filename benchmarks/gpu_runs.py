@@ -83,8 +83,9 @@ def _devices(place: Place) -> list[str]:
 def _client(place: Place, **request: Any) -> Any:
     from dtomo.distributed.clusters import connect, resources
 
-    cluster = "cuda" if place.is_device else "local"
-    return connect(resources(cluster, threads=1, memory="2GB", **request))
+    # a worker that goes beyond its memory is ended; CUDA and its libraries take one or two GB of the host's
+    cluster, memory = ("cuda", "6GB") if place.is_device else ("local", "2GB")
+    return connect(resources(cluster, threads=1, memory=memory, **request))
 
 
 def make_state(is_device: bool, number: int) -> Any:

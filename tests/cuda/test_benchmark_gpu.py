@@ -6,9 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_checks, gpu_checks_data, gpu_peaks, gpu_place, gpu_speed
+from benchmarks import gpu, gpu_checks, gpu_checks_data, gpu_peaks, gpu_place, gpu_runs, gpu_speed
+from dtomo.device import STAGE
+from dtomo.distributed import clusters
 from dtomo.kernels.cuda import filters, nufft, parallel, parallel_adjoint, parallel_forward
 from dtomo.kernels.cuda.compiling import CudaKernel
+from dtomo.recon import cost
 from tests import stand_in
 
 TINY = gpu_checks.Extent(7, 4, (14, 2), 2)
@@ -135,6 +138,16 @@ def test_what_there_is_no_time_for_is_left_out(main):
     status, found = main("--parts", "checks", "full", "--seconds", "1")
     assert status == 0
     assert found["left_out"] == ["checks: no time left", "full: no time left"]
+
+
+def test_workers_have_room_for_cuda_and_what_is_spilled(place, monkeypatch):
+    monkeypatch.setattr(clusters, "resources", lambda kind, **request: (kind, request))
+    monkeypatch.setattr(clusters, "connect", lambda wanted: wanted)
+    kind, request = gpu_runs._client(place, devices=["0"])
+    assert (kind, request["devices"]) == ("cuda", ["0"])
+    taken = cost.PROGRAMS + cost.CUDA_PROGRAMS + 4 * STAGE + 24 * gpu_runs._STATE
+    assert clusters.parse_memory(request["memory"]) > 2 * taken
+    assert gpu_runs._client(gpu_place.host())[0] == "local"
 
 
 def test_without_a_device_it_ends_in_one_sentence(cupy, monkeypatch, capsys):
