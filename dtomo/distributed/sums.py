@@ -12,7 +12,7 @@ border between two workers: the fewer, the rounder the number of the block there
 """
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,32 @@ def add_up(node: Node, count: int, leaves: Sequence[Node], values: Sequence[Any]
         return _plus(total(left), total(right))
 
     return total(node).value
+
+
+def partial_sums(blocks: Iterable[tuple[int, Any]], count: int) -> dict[Node, Any]:
+    """Sums of some of the blocks of a tree, over the largest of its nodes that are whole.
+
+    Parameters
+    ----------
+    blocks
+        Number and value, in the order of the numbers; as for `tree_sum`.
+    count
+        Blocks of the tree in all.
+    """
+    waiting: list[tuple[Node, _Partial]] = []
+    for number, block in blocks:
+        node, total = (0, number), _Partial(block, False)
+        while waiting and (above := partner_of(node, count)) is not None and above[1] == waiting[-1][0]:
+            node, total = above[0], _plus(waiting.pop()[1], total)
+        waiting.append((node, total))
+    return {node: total.value for node, total in waiting}
+
+
+def sum_of_parts(parts: Iterable[Mapping[Node, Any]], count: int) -> Any:
+    """The sum over all `count` blocks, with the bits of `tree_sum`, from what `partial_sums` made of groups of them."""
+    present = {node: value for part in parts for node, value in part.items()}
+    root = _resolved((max(0, count - 1).bit_length(), 0), count)
+    return add_up(root, count, list(present), list(present.values()))
 
 
 def moved(tasks: Sequence[SumTask], homes: Sequence[Hashable]) -> Iterator[tuple[Node, Hashable, Hashable]]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dtomo.distributed.sums import add_up, divide, moved, partner_of, plan_sum, tree_sum
+from dtomo.distributed.sums import add_up, divide, moved, partial_sums, partner_of, plan_sum, sum_of_parts, tree_sum
 from dtomo.errors import UserError
 
 
@@ -52,6 +52,22 @@ def test_the_order_matters_for_the_bits_so_that_the_tests_here_can_fail() -> Non
 def test_tasks_on_any_placement_give_the_same_bits(homes: list[int], levels: int) -> None:
     blocks = _blocks(len(homes))
     assert _by_tasks(blocks, homes, levels).tobytes() == tree_sum(blocks).tobytes()
+
+
+@given(homes=st.lists(st.integers(0, 4), min_size=1, max_size=70))
+def test_partial_sums_of_groups_make_the_same_bits(homes: list[int]) -> None:
+    blocks = _blocks(len(homes))
+    kept = [block.copy() for block in blocks]
+    groups = [[(i, blocks[i]) for i, at in enumerate(homes) if at == home] for home in sorted(set(homes))]
+    parts = [partial_sums(group, len(blocks)) for group in groups]
+    assert sum_of_parts(parts, len(blocks)).tobytes() == tree_sum(blocks).tobytes()
+    assert all(np.array_equal(a, b) for a, b in zip(blocks, kept))
+
+
+def test_partial_sums_of_consecutive_blocks_are_few() -> None:
+    parts = partial_sums(((i, 1) for i in range(5, 64)), 64)
+    assert parts == {(0, 5): 1, (1, 3): 2, (3, 1): 8, (4, 1): 16, (5, 1): 32}
+    assert partial_sums(((i, 1) for i in range(7)), 7) == {(3, 0): 7}
 
 
 @given(count=st.integers(1, 300), workers=st.integers(1, 40))
