@@ -12,7 +12,7 @@ from benchmarks.gpu_place import Clock, Place
 from benchmarks.recon import axis, run_dtomo
 from dtomo.distributed.devices import visible_devices
 from dtomo.geometry import ParallelBeam
-from dtomo.recon.record import summary_file
+from dtomo.runs.record import summary_file
 
 _STATE = 32 * 2**20
 """Bytes of an array that is spilled."""

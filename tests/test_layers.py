@@ -15,7 +15,7 @@ MODULE_IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # the table of docs/architecture.md, top to bottom; names of one row may import one another
 LAYERS = (
     {"cli", "report"},
-    {"ptycho", "recon", "simulate", "settings"},
+    {"ptycho", "recon", "runs", "simulate", "settings"},
     {"io", "distributed", "prep", "dashboard"},
     {"algorithms"},
     {"operators", "geometry"},
@@ -49,6 +49,7 @@ FORBIDDEN = {
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
     "ptycho": {"typer", "matplotlib"},
     "recon": {"typer", "matplotlib"},
+    "runs": {"typer", "matplotlib"},
     "simulate": {"typer", "matplotlib"},
     "io": {"typer", "matplotlib"},
     "distributed": {"typer", "matplotlib"},

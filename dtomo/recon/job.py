@@ -2,25 +2,23 @@
 
 import contextlib
 import dataclasses
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtomo import dashboard, io
 from dtomo.distributed import clusters, performance, queue
-from dtomo.distributed.cuda import device_share
 from dtomo.distributed.plan import Plan, refuse_if_too_big
 from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
-from dtomo.errors import StoppedError, UserError
+from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.kernels.compiling import cache_folder
 from dtomo.kernels.nufft import installed_for_devices
-from dtomo.recon import ahead, cost, record, staging
+from dtomo.recon import ahead, cost, staging
 from dtomo.recon.faults import stopped
 from dtomo.recon.scans import (
     Axis,
@@ -35,16 +33,12 @@ from dtomo.recon.scans import (
     volume_dtype,
 )
 from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab, repairs
+from dtomo.runs import record
+from dtomo.runs.session import resources_of, resumable, speaker
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:
     from distributed import Client
-
-
-class Interrupted(StoppedError):
-    """The user pressed Ctrl-C; the output can be resumed."""
-
-    exit_code = 130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +99,7 @@ def run(
         Stopped part-way (a full disk, a slab that kills its workers, Ctrl-C); the output can be resumed.
     """
     started = time.monotonic()
-    say = _silent if quiet else _say
+    say = speaker(quiet)
     io.volume_format(settings.output)
     report = performance.Report(performance_report, overwrite)
     scan = open_scan(settings)
@@ -115,7 +109,7 @@ def run(
     inputs = record.describe_inputs(scan.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
-    found = _found_before(settings, inputs) if resume else None
+    found = record.found_before(settings, inputs) if resume else None
     if not any(Path(cache_folder()).rglob("*.nbi")):
         say("first run on this machine: kernels are compiled and kept, which takes about 10 s")
     axis = _axis(scan, settings, found)
@@ -144,7 +138,7 @@ def run(
         }
         if client is None:
             client = stack.enter_context(clusters.connect(wanted, say=say))
-        with _resumable(settings.output), unlocked_at_end(settings.output):
+        with resumable(settings.output), unlocked_at_end(settings.output):
             writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             fold_about = axis.column if folded else None
@@ -184,20 +178,7 @@ def run(
 
 def _resources(settings: ReconSettings, say: Callable[[str], None]) -> clusters.Resources:
     """What the settings say of the cluster, and whether its workers compute on devices."""
-    wanted = clusters.resources(
-        settings.cluster,
-        workers=settings.workers,
-        threads=settings.threads,
-        memory=settings.memory,
-        devices=settings.devices,
-        workers_per_device=settings.workers_per_device,
-        device_memory=settings.device_memory,
-        options=settings.batch_options(),
-    )
-    if wanted.devices:
-        wanted = dataclasses.replace(wanted, device_share=device_share(wanted))
-    if wanted.devices and wanted.device_share is None:
-        say("note: CuPy and a driver are not both here, so workers own their devices but compute on the CPU")
+    wanted = resources_of(settings, say)
     _check_method(settings, wanted)
     return wanted
 
@@ -210,36 +191,6 @@ def _check_method(settings: ReconSettings, wanted: clusters.Resources) -> None:
             "--method nufft takes cufinufft on a GPU, which is not installed: pip install 'dtomo[cuda12]', "
             "or use --method backprojection"
         )
-
-
-@contextlib.contextmanager
-def _resumable(output: Path) -> Iterator[None]:
-    """Ctrl-C leaves the output marked unfinished, and the user is told how to finish it."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise Interrupted(
-            f"interrupted; what is done is kept in {output}: the same command with --resume finishes it"
-        ) from error
-    except MemoryError as error:
-        raise StoppedError(
-            f"this process found no memory; what is done is kept in {output}: go on with --resume"
-        ) from error
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _silent(line: str) -> None:
-    """Say nothing."""
-
-
-def _found_before(settings: ReconSettings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What an interrupted run had worked out; None if there is none to be resumed."""
-    if not progress_folder(settings.output).exists():
-        return None
-    return record.check_resume(settings.output, settings, inputs)
 
 
 def _axis(scan: io.Scan, settings: ReconSettings, found: dict[str, Any] | None) -> Axis:

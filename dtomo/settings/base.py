@@ -1,27 +1,14 @@
-"""Settings of a run: checked once, written beside the output as YAML, and read again to repeat it."""
+"""What the settings of all runs have in common: names of files, the cluster, how they are read and complained of."""
 
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from dtomo.errors import UserError, shown
-
-ITERATIONS = 20
-ZINGERS = 0.2
-"""Transmission by which a single value must stick out of its neighbours to be replaced, by default; 0: never."""
 
 CHECKPOINT_EVERY = "10"
 """Minutes between two checkpoints of a slab that is being solved."""
@@ -113,20 +100,11 @@ def _checkpoint_text(value: Any) -> Any:
     return text
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A number that is neither infinite nor NaN; other values pass."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("must be a finite number")
     return value
-
-
-def _center(value: Any) -> Any:
-    """A number or ``auto``; YAML and the command line both give text."""
-    if isinstance(value, str) and value.strip().lower() != "auto":
-        try:
-            return _finite(float(value))
-        except ValueError as error:
-            raise ValueError("must be auto or a column such as 511.5") from error
-    return "auto" if isinstance(value, str) else _finite(value)
 
 
 def _absolute(path: Any) -> str | None:
@@ -153,18 +131,18 @@ FilePart = Annotated[
     PlainSerializer(_absolute),
 ]
 """A file, perhaps with what is meant in it: ``angles.txt[10:101]``, ``flats.h5:/exchange/data_white``."""
-Positive = Annotated[float, BeforeValidator(_finite), Field(gt=0)]
+Positive = Annotated[float, BeforeValidator(finite), Field(gt=0)]
 
 
-class ReconSettings(BaseModel):
-    """Everything that decides what `dtomo.recon.run` does.
+class RunSettings(BaseModel):
+    """What every run from disk to disk has; each kind of run adds its own.
 
-    Lengths: `pixel_size` in µm, `distance` (sample to detector) in mm, `energy` in keV. `rows`, `columns` and
-    `center` are in pixels of the detector as the file has it, before cropping and binning. `values` says what the
-    projections hold; None: what the scan says, or counts. ``normalized`` (true or false) may be given in its stead, for
-    "transmission" and "counts". `zingers` and `stripes` that are None depend on the scan: see
-    `dtomo.recon.prepare`. `levels` of OME-Zarr; None: until no side exceeds 256.
-    `compression` of OME-Zarr, without loss; None: fast.
+    Attributes
+    ----------
+    where
+        Names of settings that leave the bits of the result alone.
+    asked
+        What is asked for instead of the usual words, by name of the setting.
 
     Raises
     ------
@@ -174,36 +152,19 @@ class ReconSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    where: ClassVar[tuple[str, ...]] = (
+        "output",
+        "cluster",
+        "workers",
+        "threads",
+        "memory",
+        *DEVICES,
+        "checkpoint_every",
+    )
+    asked: ClassVar[dict[str, str]] = {}
+
     scan: AbsolutePath
     output: AbsolutePath
-    algorithm: Literal["fbp", "sirt", "cgls"] = "fbp"
-    iterations: Annotated[int, Field(ge=1)] = ITERATIONS
-    filter: str = "ramp"
-    method: Literal["auto", "backprojection", "nufft"] = "auto"
-    padding: Literal["edge", "zero"] = "edge"
-    nonnegative: bool = False
-    center: Annotated[float | Literal["auto"], BeforeValidator(_center)] = "auto"
-    rows: Span = None
-    columns: Span = None
-    bin: Annotated[int, Field(ge=1)] = 1
-    dataset: str | None = None
-    angles: FilePart | None = None
-    angle_unit: Literal["degrees", "radians"] | None = None
-    flats: FilePart | None = None
-    darks: FilePart | None = None
-    values: Literal["counts", "transmission", "integrals"] | None = None
-    exclude_frames: Frames = ()
-    skip_flats: Frames = ()
-    skip_darks: Frames = ()
-    pixel_size: Positive | None = None
-    energy: Positive | None = None
-    distance: Positive | None = None
-    delta_beta: Positive | None = None
-    zingers: Annotated[float, BeforeValidator(_finite), Field(ge=0)] | None = None
-    stripes: Literal["combined", "none"] | None = None
-    fold: Literal["auto", "yes", "no"] = "auto"
-    levels: Annotated[int, Field(ge=1)] | None = None
-    compression: Literal["none", "fast", "small"] | None = None
     cluster: str = "local"
     workers: Annotated[int, Field(ge=1)] | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -217,32 +178,18 @@ class ReconSettings(BaseModel):
     interface: str | None = None
     workers_per_job: Annotated[int, Field(ge=1)] | None = None
     slurm_extra: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
-    slab: Annotated[int, Field(ge=1)] | None = None
-    stage: Literal["auto", "yes", "no"] = "auto"
-    scratch: AbsolutePath | None = None
     checkpoint_every: Annotated[str, BeforeValidator(_checkpoint_text)] = CHECKPOINT_EVERY
-
-    @model_validator(mode="after")
-    def _bounds_need_an_algorithm_that_keeps_them(self) -> Self:
-        if self.nonnegative and self.algorithm == "cgls":
-            raise ValueError("--nonnegative works with fbp and sirt; conjugate gradients know no bounds")
-        return self
-
-    @model_validator(mode="after")
-    def _integrals_need_no_preparation(self) -> Self:
-        if self.values == "integrals":
-            for name, given in (("flats", self.flats), ("darks", self.darks), ("delta-beta", self.delta_beta)):
-                if given is not None:
-                    raise ValueError(f"--{name} works on counts and transmissions, not on --values integrals")
-            if self.zingers:
-                raise ValueError("--zingers works on counts and transmissions, not on --values integrals")
-        return self
 
     def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**_with_values(values))
+            super().__init__(**self.translated(values))
         except ValidationError as error:
-            raise UserError(_sentence(error)) from error
+            raise UserError(_sentence(error, type(self))) from error
+
+    @classmethod
+    def translated(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Names and values with other spellings put as these."""
+        return given
 
     @classmethod
     def read(cls, path: Path, **changes: Any) -> Self:
@@ -251,7 +198,7 @@ class ReconSettings(BaseModel):
         The file is a ``run.yaml`` that a run wrote (its part ``settings`` is taken) or just names and values.
         """
         given = {name: value for name, value in changes.items() if value is not None}
-        return cls(**{**_with_values(read_settings(path)), **_with_values(given)})
+        return cls(**{**cls.translated(read_settings(path)), **cls.translated(given)})
 
     def plain(self) -> dict[str, Any]:
         """As numbers, texts and lists, for YAML, JSON and attributes; paths are made absolute."""
@@ -259,49 +206,12 @@ class ReconSettings(BaseModel):
 
     def that_decide_the_result(self) -> dict[str, Any]:
         """`plain` without what leaves the bits alone: where and on how much it runs."""
-        where = (
-            "output",
-            "compression",
-            "cluster",
-            "workers",
-            "threads",
-            "memory",
-            *DEVICES,
-            "slab",
-            "checkpoint_every",
-            "stage",
-            "scratch",
-        )
-        return {name: value for name, value in self.plain().items() if name not in (*where, *BATCH)}
+        return {name: value for name, value in self.plain().items() if name not in (*self.where, *BATCH)}
 
     def batch_options(self) -> dict[str, Any]:
         """What is asked of a batch system, by the names of `dtomo.distributed.batch.BatchRequest`."""
         given = {name.removeprefix("slurm_"): getattr(self, name) for name in BATCH}
         return {name: value for name, value in given.items() if value not in (None, ())}
-
-
-def _with_values(given: dict[str, Any]) -> dict[str, Any]:
-    """Settings with ``normalized`` (transmissions) put as ``values``.
-
-    Raises
-    ------
-    UserError
-        Neither true nor false, or a contradiction.
-    """
-    if "normalized" not in given:
-        return given
-    rest = {name: value for name, value in given.items() if name != "normalized"}
-    try:
-        normalized: bool | None = TypeAdapter(bool | None).validate_python(given["normalized"])
-    except ValidationError as error:
-        raise UserError(f"--normalized: must be true or false; got {shown(repr(given['normalized']))}") from error
-    if normalized is None:
-        return rest
-    values = "transmission" if normalized else "counts"
-    if rest.get("values") not in (None, values):
-        flag = "--normalized" if normalized else "--raw"
-        raise UserError(f"--values {shown(str(rest['values']))} and {flag} contradict each other; give one of them")
-    return {**rest, "values": values}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -326,19 +236,19 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, kind: type[RunSettings]) -> str:
     """The first complaint of pydantic, in words of the command line."""
     first = error.errors(include_url=False)[0]
-    names = [str(part) for part in first["loc"] if isinstance(part, str) and part in ReconSettings.model_fields]
+    names = [str(part) for part in first["loc"] if isinstance(part, str) and part in kind.model_fields]
     where = "--" + names[0].replace("_", "-") if names else "the settings"
     if first["type"] == "extra_forbidden":
-        known = ", ".join(ReconSettings.model_fields)
+        known = ", ".join(kind.model_fields)
         return f"unknown setting {shown(repr(first['loc'][0]))}; known are {known}"
     if first["type"] == "missing":
         return f"no {first['loc'][0]} given"
     if not names:
         return _complaint(first)
-    needed = "must be auto or a column such as 511.5" if names[0] == "center" else _complaint(first)
+    needed = kind.asked.get(names[0]) or _complaint(first)
     return f"{where}: {needed}; got {shown(repr(first['input']))}"
 
 

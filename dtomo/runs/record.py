@@ -12,7 +12,8 @@ import yaml
 
 from dtomo import __version__
 from dtomo.errors import StoppedError, UserError
-from dtomo.settings import ReconSettings
+from dtomo.io.output import progress_folder
+from dtomo.settings import RunSettings
 
 _PACKAGES = ("numpy", "numba", "scipy", "dask", "distributed", "zarr", "h5py", "finufft", "algotom")
 
@@ -52,7 +53,7 @@ def _describe(path: Path) -> dict[str, Any]:
     return {"path": str(path), "size": size, "changed": changed}
 
 
-def write_run(output: Path, settings: ReconSettings, inputs: list[dict[str, Any]], found: dict[str, Any]) -> Path:
+def write_run(output: Path, settings: RunSettings, inputs: list[dict[str, Any]], found: dict[str, Any]) -> Path:
     """Write the settings, versions and inputs of a run; `found` is what was worked out from them.
 
     Raises
@@ -85,7 +86,7 @@ def _write(path: Path, text: str) -> None:
         raise StoppedError(f"cannot write {path}: {error.strerror}") from error
 
 
-def check_resume(output: Path, settings: ReconSettings, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def check_resume(output: Path, settings: RunSettings, inputs: list[dict[str, Any]]) -> dict[str, Any]:
     """What the interrupted run had worked out, if `settings` and `inputs` are still the same.
 
     Raises
@@ -96,7 +97,7 @@ def check_resume(output: Path, settings: ReconSettings, inputs: list[dict[str, A
     path = run_file(output)
     try:
         record = yaml.safe_load(path.read_text(encoding="utf-8"))
-        before = ReconSettings(**record["settings"]).that_decide_the_result()
+        before = type(settings)(**record["settings"]).that_decide_the_result()
         inputs_before, found = record["inputs"], record["found"]
     except FileNotFoundError as error:
         raise UserError(f"{output} cannot be resumed: its settings {path} are missing; use --overwrite") from error
@@ -111,3 +112,16 @@ def check_resume(output: Path, settings: ReconSettings, inputs: list[dict[str, A
         names = [one["path"] for one in inputs if one not in inputs_before] or ["the input"]
         raise UserError(f"{names[0]} has changed since {output} was begun; start again with --overwrite")
     return found
+
+
+def found_before(settings: RunSettings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """What an interrupted run had worked out; None if there is none to be resumed.
+
+    Raises
+    ------
+    UserError
+        See `check_resume`.
+    """
+    if not progress_folder(settings.output).exists():
+        return None
+    return check_resume(settings.output, settings, inputs)

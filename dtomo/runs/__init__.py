@@ -1,0 +1,1 @@
+"""What runs from disk to disk have in common, whatever they reconstruct."""

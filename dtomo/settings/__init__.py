@@ -1,0 +1,27 @@
+"""Settings of a run: checked once, written beside the output as YAML, and read again to repeat it."""
+
+from dtomo.settings.base import (
+    BATCH,
+    CHECKPOINT_EVERY,
+    DEVICES,
+    RunSettings,
+    checkpoint_interval,
+    parse_frames,
+    parse_span,
+    read_settings,
+)
+from dtomo.settings.recon import ITERATIONS, ZINGERS, ReconSettings
+
+__all__ = [
+    "BATCH",
+    "CHECKPOINT_EVERY",
+    "DEVICES",
+    "ITERATIONS",
+    "ZINGERS",
+    "ReconSettings",
+    "RunSettings",
+    "checkpoint_interval",
+    "parse_frames",
+    "parse_span",
+    "read_settings",
+]
