@@ -73,6 +73,11 @@ class FrameStore:
                 self._begin(after)
             yield block
 
+    @property
+    def held(self) -> frozenset[int]:
+        """Numbers of the blocks that are kept."""
+        return frozenset(self._kept)
+
     def retain(self, numbers: Collection[int]) -> None:
         """Let go of all other blocks: they are another process's now."""
         for number in [number for number in self._kept if number not in numbers]:

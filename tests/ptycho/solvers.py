@@ -58,7 +58,7 @@ class Descent(Engine):
     passes
         Evaluations of the same frames in each step; each is an update.
     harm
-        A file: the worker that evaluates frame 0 in pass `harm_at` dies, once, and makes it.
+        A file: the worker that evaluates frame 0 after `harm_at` passes dies, once, and makes it.
     """
 
     batch: int | None = None
@@ -114,7 +114,7 @@ class Descent(Engine):
         return state
 
     def _fail(self, block: FrameBlock, at: int) -> None:
-        if 0 not in block.indices or at != self.harm_at:
+        if 0 not in block.indices or at < self.harm_at:
             return
         if self.failure:
             raise ValueError(self.failure)
