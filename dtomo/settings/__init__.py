@@ -10,14 +10,18 @@ from dtomo.settings.base import (
     parse_span,
     read_settings,
 )
+from dtomo.settings.ptycho import ENGINES, EPOCHS, PtychoSettings
 from dtomo.settings.recon import ITERATIONS, ZINGERS, ReconSettings
 
 __all__ = [
     "BATCH",
     "CHECKPOINT_EVERY",
     "DEVICES",
+    "ENGINES",
+    "EPOCHS",
     "ITERATIONS",
     "ZINGERS",
+    "PtychoSettings",
     "ReconSettings",
     "RunSettings",
     "checkpoint_interval",

@@ -1,0 +1,57 @@
+"""Settings of ptychography: names, options and contradictions, and the way through YAML and back."""
+
+import pytest
+import yaml
+
+from dtomo.errors import UserError
+from dtomo.settings import PtychoSettings
+
+
+def _settings(**changes):
+    return PtychoSettings(**{"scan": "scan.cxi", "output": "out.h5", **changes})
+
+
+def test_round_trip_through_yaml(tmp_path):
+    before = _settings(
+        engine="adam", refine="positions,background", options=["beta=0.9", "first-moment=0.5"], exclude_frames="3,5:7"
+    )
+    assert before.refine == ("positions", "background")
+    assert before.options == {"beta": 0.9, "first_moment": 0.5}
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"settings": before.plain()}))
+    assert PtychoSettings.read(path).plain() == before.plain()
+    assert PtychoSettings.read(path, epochs=3).epochs == 3
+
+
+def test_names_of_probes_are_not_files_and_files_are_absolute():
+    assert _settings(probe="pattern").plain()["probe"] == "pattern"
+    assert _settings(probe="probe.npy").plain()["probe"].startswith("/")
+
+
+def test_where_it_runs_does_not_decide_the_result():
+    one, other = _settings(workers=1, memory="1GB", tiles="yes"), _settings(workers=3, output="elsewhere.h5")
+    assert one.that_decide_the_result() == other.that_decide_the_result()
+    assert _settings(seed=1).that_decide_the_result() != one.that_decide_the_result()
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"engine": "magic"}, "--engine: must be 'lsqml'"),
+        ({"epochs": 0}, "--epochs: must be 1 or more"),
+        ({"refine": "probes"}, "--refine: must be names of positions"),
+        ({"options": "beta"}, "--options: must be names and values"),
+        ({"slices": 2}, "--slice-distance"),
+        ({"refine": "distance"}, "--near-field"),
+        ({"magnification": 3.0}, "--near-field"),
+        ({"probe": "aperture"}, "--aperture"),
+        ({"aperture": 30.0}, "--probe aperture"),
+        ({"saturation": float("nan")}, "--saturation"),
+        ({"colour": 1}, "unknown setting 'colour'"),
+    ],
+)
+def test_wrong_values_are_one_sentence(changes, part):
+    with pytest.raises(UserError) as raised:
+        _settings(**changes)
+    assert part in str(raised.value)
+    assert "\n" not in str(raised.value)
