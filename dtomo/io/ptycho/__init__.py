@@ -1,0 +1,1 @@
+"""Files of ptychography: scans in, results out."""
