@@ -10,6 +10,7 @@ many frames as there are batches every batch gets one, at random.
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ def cut_frames(
     *,
     seed: int = 0,
     block: int | None = None,
+    groups: NDArray[np.integer[Any]] | None = None,
 ) -> Blocks:
     """Cut the frames of a scan into batches and blocks.
 
@@ -66,6 +68,8 @@ def cut_frames(
         Of the batches.
     block
         Frames of a block at most; default: by the size of a frame, see `PIXELS`.
+    groups
+        A number for each frame: no block has frames of two numbers, and blocks of a batch are in their order.
 
     Raises
     ------
@@ -84,9 +88,11 @@ def cut_frames(
     frames: list[NDArray[np.int64]] = []
     batches: list[range] = []
     for chosen in _batches(positions, batch, seed):
-        parts = _block_count(len(chosen), frame_shape, block)
-        batches.append(range(len(frames), len(frames) + parts))
-        frames += _compact(positions, chosen, parts)
+        first = len(frames)
+        for group in [None] if groups is None else np.unique(groups[chosen]):
+            inside = chosen if groups is None else chosen[groups[chosen] == group]
+            frames += _compact(positions, inside, _block_count(len(inside), frame_shape, block))
+        batches.append(range(first, len(frames)))
     return Blocks(tuple(frames), tuple(batches))
 
 

@@ -20,24 +20,19 @@ import numpy as np
 
 from dtomo.arrays import writeable_view
 from dtomo.distributed import graph
-from dtomo.distributed.clusters import WAIT_FOR_WORKERS
 from dtomo.distributed.graph import Key, PinnedTask, Ref
-from dtomo.distributed.queue import wait_for_worker
 from dtomo.distributed.sums import Node, sum_of_parts
-from dtomo.ptycho.driver import LocalRunner, Runner, Setback
+from dtomo.ptycho.driver import LocalRunner
 from dtomo.ptycho.engine import Engine, Parameters
 from dtomo.ptycho.evaluator import Problem, Share, sent_of, steps_of
 from dtomo.ptycho.nested import mapped
+from dtomo.ptycho.workers import Lost, WorkersRunner
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 UNEVEN, NOTICED = 1.2, 0.1
 """How much longer than the mean, and how many seconds, a worker takes in an epoch before blocks are shared out anew."""
-
-
-class _Lost(Exception):
-    """A task came to a process that does not hold what it needs."""
 
 
 @dataclasses.dataclass
@@ -85,7 +80,7 @@ def _here(name: str, problem: Problem) -> _Here:
 def _with_state(name: str, number: int | None = None) -> _Here:
     here = _RUNS.get(name)
     if here is None or not here.runner.state or number not in (None, here.passes):
-        raise _Lost("the state is not here")
+        raise Lost("the state is not here")
     return here
 
 
@@ -97,13 +92,13 @@ def _begin(name: str, problem: Problem, parameters: Parameters) -> dict[str, Any
 
 def _restore(name: str, problem: Problem, state: dict[str, Any]) -> dict[str, Any]:
     here = _here(name, problem)
-    here.runner.state = mapped(state, here.runner.own)
+    here.runner.state = mapped(state, problem.own)
     return sent_of(here.runner.state)
 
 
 def _put_kept(name: str, problem: Problem, kept: dict[int, Any]) -> None:
     here = _here(name, problem)
-    here.runner.evaluator.kept = mapped(kept, here.runner.own)
+    here.runner.evaluator.kept = mapped(kept, problem.own)
     here.kept_by = dict.fromkeys(kept, -1)
 
 
@@ -117,7 +112,7 @@ def _evaluate(
         evaluator.step_is_over()
     for block in share.blocks:
         if here.kept_by.get(block, -1) >= at.number or (block in known and block not in evaluator.kept):
-            raise _Lost("what a block kept is not here")
+            raise Lost("what a block kept is not here")
     started = time.perf_counter()
     sums = evaluator.sums(mapped(sent, writeable_view), share)
     here.kept_by.update(dict.fromkeys(share.blocks, at.number))
@@ -156,7 +151,7 @@ def _state_of(name: str) -> dict[str, Any]:
 
 def _kept_of(name: str) -> dict[int, Any]:
     if name not in _RUNS:
-        raise _Lost("what blocks kept is not here")
+        raise Lost("what blocks kept is not here")
     return _RUNS[name].runner.snapshot()[1]
 
 
@@ -188,7 +183,7 @@ def owners(batch: Sequence[int], ends: Sequence[float]) -> dict[int, int]:
     return found
 
 
-class ClusterRunner(Runner):
+class ClusterRunner(WorkersRunner):
     """Epochs on the workers of a cluster.
 
     Parameters
@@ -199,16 +194,11 @@ class ClusterRunner(Runner):
         Placed on each worker.
     """
 
-    copies = True
-
     def __init__(self, client: "Client", problem: Problem) -> None:
-        self._client, self._problem = client, problem
-        self._expected = len(graph.workers_in_order(client))
-        self._workers: list[str] = []
-        self._name, self._passes, self._alone = "", 0, False
+        super().__init__(client, problem)
+        self._alone = False
         self._owners: dict[int, int] = {}
         self._evaluated: set[int] = set()
-        self._placed: Any = None
         self._sent: Any = None
         self._sent_key: Any = None
 
@@ -264,26 +254,15 @@ class ClusterRunner(Runner):
 
     def close(self) -> None:
         """Let the workers forget the run."""
-        self._sent = self._placed = None
-        if self._name:
-            self._client.run(_forget, self._name, on_error="ignore")
-            self._name = ""
+        self._sent = None
+        self._leave(_forget)
 
     def _set_up(self) -> None:
-        """A new run on the workers that are there now, as many as at first if they come back in time."""
-        lost = bool(self._name)
-        self.close()
-        deadline = time.monotonic() + WAIT_FOR_WORKERS
-        while lost and time.monotonic() < deadline and len(graph.workers_in_order(self._client)) < self._expected:
-            time.sleep(0.1)
-        wait_for_worker(self._client)
-        self._workers = graph.workers_in_order(self._client)
-        self._name = graph.unique("ptycho")
-        self._passes = 0
+        """A new run on the workers that are there now."""
+        self._gather()
         self._evaluated = set()
         self._alone = self._problem.blocks.sequential or len(self._workers) == 1
         self._assign([1.0] * len(self._workers))
-        self._placed = self._scatter(self._problem, None)
 
     def _assign(self, speeds: Sequence[float]) -> None:
         ends = [1.0] if self._alone else shares_of(speeds)
@@ -347,51 +326,3 @@ class ClusterRunner(Runner):
         self._wait(sent, fetch=False)
         self._sent_key = sent.key
         return sent
-
-    def _scatter(self, value: Any, address: str | None) -> "Future":
-        """A value on one worker, or on each."""
-        workers = self._workers if address is None else [address]
-        try:
-            return self._client.scatter([value], workers=workers, broadcast=address is None, hash=False)[0]
-        except (TimeoutError, OSError) as error:
-            raise Setback("a worker was lost before it had its data") from error
-
-    def _submit(self, function: Any, address: str, *arguments: Any) -> "Future":
-        return self._client.submit(
-            function, self._name, *arguments, workers=[address], allow_other_workers=True, pure=False, priority=1
-        )
-
-    def _wait(self, future: "Future", fetch: bool = True) -> Any:
-        """The result of a future.
-
-        Raises
-        ------
-        Setback
-            Workers of the run are gone.
-        Exception
-            What the task raised.
-        """
-        from distributed import CancelledError, wait
-        from distributed.scheduler import KilledWorker
-
-        while True:
-            try:
-                wait([future], timeout=1.0)
-                break
-            except TimeoutError:
-                self._check_workers()
-            except CancelledError as error:
-                raise Setback("a task was cancelled") from error
-        if future.status == "error":
-            cause = future.exception()
-            if isinstance(cause, KilledWorker | _Lost):
-                raise Setback(str(cause)) from cause
-            raise cause
-        if future.status != "finished":
-            raise Setback(f"a task is {future.status}")
-        return future.result() if fetch else None
-
-    def _check_workers(self) -> None:
-        gone = set(self._workers).difference(graph.workers_in_order(self._client))
-        if gone:
-            raise Setback(f"{len(gone)} worker{'s' * (len(gone) > 1)} gone")

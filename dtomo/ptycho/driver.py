@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.device import to_device, to_host
+from dtomo.device import to_host
 from dtomo.distributed.clusters import TRIES
 from dtomo.distributed.sums import sum_of_parts
 from dtomo.errors import StoppedError, UserError
@@ -28,6 +28,8 @@ from dtomo.ptycho.nested import bytes_of, flatten, mapped, unflatten
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from dtomo.ptycho.tiles import Bands
 
 COPY_EPOCHS, COPY_SECONDS, COPY_BYTES = 10, 60.0, 2**28
 """A copy of the state is held for when a worker is lost: after so many epochs or seconds, if it is not larger."""
@@ -150,12 +152,12 @@ class LocalRunner(Runner):
 
     def begin(self, parameters: Parameters) -> None:
         """The engine's state from a copy of the parameters, where it computes."""
-        self.state = self.problem.engine.begin(mapped(parameters, self.own))
+        self.state = self.problem.engine.begin(mapped(parameters, self.problem.own))
         self.evaluator.kept = {}
 
     def restore(self, state: dict[str, Any], kept: dict[int, Any]) -> None:
         """Copies of both."""
-        self.state, self.evaluator.kept = mapped(state, self.own), mapped(kept, self.own)
+        self.state, self.evaluator.kept = mapped(state, self.problem.own), mapped(kept, self.problem.own)
 
     def epoch(self, number: int) -> tuple[float, float]:
         """One after another, the blocks of each step."""
@@ -189,10 +191,6 @@ class LocalRunner(Runner):
     def close(self) -> None:
         """Nothing is held beyond this object."""
 
-    def own(self, array: Any) -> Any:
-        """A copy where the engine computes."""
-        return to_device(array) if self.problem.device_memory is not None else np.array(array)
-
 
 def _host_copy(array: Any) -> Any:
     return np.array(array) if isinstance(array, np.ndarray) else to_host(array)
@@ -212,6 +210,7 @@ def run(
     frame_memory: int | None = None,
     arrange: Arrange = to_model_order,
     device_memory: int | None = None,
+    tile: int | None = None,
 ) -> DriverResult:
     """Take an engine through its epochs.
 
@@ -245,6 +244,9 @@ def run(
         What is done to frames as they are read; default: detector order becomes model order.
     device_memory
         Bytes that each process may take of its device; None: the CPU computes.
+    tile
+        Rows of the bands that the object is cut into, see `dtomo.ptycho.tiles`; for objects too large to be on each
+        worker. Default: it is not cut.
 
     Raises
     ------
@@ -255,23 +257,37 @@ def run(
     """
     if epochs < 0:
         raise UserError(f"epochs count from 0; got {epochs}")
-    if blocks is None:
-        positions = np.asarray(parameters["positions"])
-        if len(positions) != source.shape[0]:
-            raise UserError(f"{source.location} has {source.shape[0]} frames for {len(positions)} positions")
-        blocks = cut_frames(positions, source.shape[1:], engine.batch, seed=seed)
-    problem = Problem(engine, source, blocks, frame_memory, arrange, device_memory)
-    runner: Runner
-    if client is None:
-        runner = LocalRunner(problem)
-    else:
-        from dtomo.ptycho.cluster_driver import ClusterRunner
+    positions = np.asarray(to_host(parameters["positions"]))
+    if len(positions) != source.shape[0]:
+        raise UserError(f"{source.location} has {source.shape[0]} frames for {len(positions)} positions")
+    bands = None
+    if tile is not None:
+        from dtomo.ptycho.tiles import cut_bands
 
-        runner = ClusterRunner(client, problem)
+        bands = cut_bands(parameters["object"].shape[-2], parameters["probe"].shape[-2], tile)
+    groups = None if bands is None else bands.of_frames(positions)
+    if blocks is None:
+        blocks = cut_frames(positions, source.shape[1:], engine.batch, seed=seed, groups=groups)
+    problem = Problem(engine, source, blocks, frame_memory, arrange, device_memory)
+    runner = _runner(problem, client, bands)
     try:
         return _Loop(runner, parameters, epochs, on_epoch, checkpoints).run()
     finally:
         runner.close()
+
+
+def _runner(problem: Problem, client: "Client | None", bands: "Bands | None") -> Runner:
+    if bands is not None:
+        from dtomo.ptycho.tiles import TileRunner
+
+        if client is None:
+            raise UserError("an object in tiles is for the workers of a cluster; start one, or do not cut it")
+        return TileRunner(client, problem, bands)
+    if client is None:
+        return LocalRunner(problem)
+    from dtomo.ptycho.cluster_driver import ClusterRunner
+
+    return ClusterRunner(client, problem)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,8 +1,10 @@
 """Blocks evaluated in one process: its frames, what its blocks keep, and sums over whole nodes of the tree."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from dtomo import device
 from dtomo.distributed.clusters import machine
@@ -43,6 +45,10 @@ class Problem:
     frame_memory: int | None = None
     arrange: Arrange = to_model_order
     device_memory: int | None = None
+
+    def own(self, array: Any) -> Any:
+        """A copy of an array where the engine computes."""
+        return device.to_device(array) if self.device_memory is not None else np.array(array)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,13 +107,19 @@ class Evaluator:
 
     def sums(self, sent: Mapping[str, Any], share: Share) -> dict[Node, Any]:
         """Sums over the blocks of a share, over whole nodes of the tree of the step."""
-        return partial_sums(self._values(sent, share), share.count)
+        return partial_sums(self.values(sent, share), share.count)
 
-    def _values(self, sent: Mapping[str, Any], share: Share) -> Iterator[tuple[int, Any]]:
+    def values(self, sent: Mapping[str, Any], share: Share) -> Iterator[tuple[int, Any]]:
+        """Place and sums of each block of a share."""
         frames = self.frames.walk(share.blocks, share.following)
         for place, number, block in zip(share.places, share.blocks, frames):
             value, self.kept[number] = self.problem.engine.evaluate(sent, block, self.kept.get(number))
             yield place, value
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """What these blocks kept for further passes of a step is not needed any more."""
+        for block in blocks:
+            self.kept.pop(block, None)
 
     def step_is_over(self) -> None:
         """Forget what was kept for further passes of a step, unless it is kept for good."""

@@ -80,6 +80,18 @@ def test_the_seed_decides_and_nothing_else() -> None:
     assert cut(seed=4) != cut(seed=5)
 
 
+def test_no_block_has_frames_of_two_groups() -> None:
+    positions = positions_of(12)
+    groups = (positions[:, 0] // 20).astype(int)
+    for batch in (None, 30):
+        blocks = cut_frames(positions, (64, 64), batch, groups=groups)
+        assert np.array_equal(np.sort(np.concatenate(blocks.frames)), np.arange(144))
+        for part in blocks.batches:
+            found = [set(groups[blocks.frames[number]]) for number in part]
+            assert [len(one) for one in found] == [1] * len(found)
+            assert found == sorted(found, key=min)
+
+
 def test_batches_of_one_frame_are_in_the_order_of_the_scan() -> None:
     blocks = cut_frames(positions_of(5), (64, 64), 1)
     assert [int(frames[0]) for frames in blocks.frames] == list(range(25))
