@@ -26,10 +26,14 @@ class Engine(abc.ABC):
         Frames of a step, or None: all of them.
     keeps
         Whether blocks have values of their own from one step to the next (exit waves of a difference map).
+    tiled
+        Whether `update` gives the same on some rows of the object, all else being whole, as on all of them: then the
+        object can be cut into tiles (`dtomo.ptycho.tiles`).
     """
 
     batch: int | None = None
     keeps: bool = False
+    tiled: bool = False
 
     @abc.abstractmethod
     def begin(self, parameters: Parameters) -> dict[str, Any]:

@@ -7,7 +7,7 @@ rows of frames) is small: it is added up by tree over all blocks, and every band
 of its rows. Bands have a fixed height, so the result has the same bits on any number of workers; the object differs
 from that of the whole by rounding, because its gradients are added in another order.
 
-This is for solvers whose update of the object acts on each of its pixels alone.
+This is for solvers whose update of the object acts on each of its pixels alone (`Engine.tiled`).
 """
 
 import dataclasses
@@ -276,15 +276,15 @@ class TileRunner(WorkersRunner):
     Raises
     ------
     UserError
-        An engine that keeps values of frames, or refines positions: frames would have to change their band.
+        An engine that is not `tiled`, or keeps values of frames.
     """
 
     def __init__(self, client: "Client", problem: Problem, bands: Bands) -> None:
         super().__init__(client, problem)
-        if problem.engine.keeps or "positions" in getattr(problem.engine, "wanted", ()):
+        if not problem.engine.tiled or problem.engine.keeps:
             raise UserError(
-                "an object in tiles takes a solver that neither refines positions nor keeps exit waves; use another "
-                "one, or the whole object on each worker"
+                f"{type(problem.engine).__name__} with these options needs the whole object at once; use Adam without "
+                "a refinement of positions, or do not cut the object into tiles"
             )
         self._bands = bands
         self._homes: tuple[str, ...] = ()

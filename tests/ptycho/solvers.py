@@ -63,6 +63,7 @@ class Descent(Engine):
 
     batch: int | None = None
     keeps: bool = False
+    tiled: bool = False
     passes: int = 1
     rate: float = 0.2
     harm: Path | None = None

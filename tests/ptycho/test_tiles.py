@@ -19,7 +19,11 @@ from dtomo.windows import Window
 from tests.ptycho.solvers import SIZE, Descent, Passes, same, scan
 
 TILE = 20
-ENGINES = {"whole": Descent(), "batches": Descent(batch=30), "two passes": Passes(passes=2, batch=50)}
+ENGINES = {
+    "whole": Descent(tiled=True),
+    "batches": Descent(tiled=True, batch=30),
+    "two passes": Passes(tiled=True, passes=2, batch=50),
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,8 @@ def test_a_killed_worker_and_a_checkpoint_cost_no_bits(client: Any, data: Any, t
 
 def test_what_tiles_cannot_do_is_refused(client: Any, data: Any) -> None:
     source, parameters = data
-    with pytest.raises(UserError, match="keeps exit waves"):
-        run(Descent(keeps=True), source, parameters, 1, client=client, tile=TILE)
+    for engine in (Descent(tiled=True, keeps=True), Descent()):
+        with pytest.raises(UserError, match="Descent with these options needs the whole object"):
+            run(engine, source, parameters, 1, client=client, tile=TILE)
     with pytest.raises(UserError, match="workers of a cluster"):
         run(Descent(), source, parameters, 1, tile=TILE)
