@@ -1,8 +1,7 @@
 """Write scans as Data Exchange HDF5, frame by frame."""
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dtomo.errors import UserError
 from dtomo.io.hdf5 import ENERGY, PIXEL_SIZE, SAMPLE_DETECTOR
-from dtomo.io.output import check_output, writing
+from dtomo.io.hdf5_files import new_hdf5
+from dtomo.io.output import check_output
 from dtomo.io.sources import check_frames
 
 
@@ -75,47 +75,25 @@ def write_dxchange(
     references = {"data_white": _stack(flats, shape, "flats"), "data_dark": _stack(darks, shape, "darks")}
     needed = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     target = check_output(path, overwrite=overwrite, bytes_needed=0 if compress else needed)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with writing(target), _new_file(part) as file:
-            _write_frames(file, frames, shape, kind, compress)
-            for name, stack in references.items():
-                if stack is not None:
-                    _put(file, f"/exchange/{name}", stack, "counts")
-            _put(file, "/exchange/theta", values, "degrees")
-            _put(file, "/implements", "exchange:measurement", None)
-            for name, value, unit in (
-                (PIXEL_SIZE[0], pixel_size, "micron"),
-                (PIXEL_SIZE[1], pixel_size, "micron"),
-                (ENERGY[0], energy, "keV"),
-                (SAMPLE_DETECTOR[0], sample_detector_distance, "mm"),
-            ):
-                if value is not None:
-                    _put(file, name, float(value), unit)
-            for name, item in (extra or {}).items():
-                value, unit = item if isinstance(item, tuple) else (item, None)
-                _put(file, name, value, unit)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    with new_hdf5(target) as file:
+        _write_frames(file, frames, shape, kind, compress)
+        for name, stack in references.items():
+            if stack is not None:
+                _put(file, f"/exchange/{name}", stack, "counts")
+        _put(file, "/exchange/theta", values, "degrees")
+        _put(file, "/implements", "exchange:measurement", None)
+        for name, value, unit in (
+            (PIXEL_SIZE[0], pixel_size, "micron"),
+            (PIXEL_SIZE[1], pixel_size, "micron"),
+            (ENERGY[0], energy, "keV"),
+            (SAMPLE_DETECTOR[0], sample_detector_distance, "mm"),
+        ):
+            if value is not None:
+                _put(file, name, float(value), unit)
+        for name, item in (extra or {}).items():
+            value, unit = item if isinstance(item, tuple) else (item, None)
+            _put(file, name, value, unit)
     return target
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[h5py.File]:
-    """A new HDF5 file that can be closed even on a full disk.
-
-    HDF5 writes what it has buffered when it closes a dataset or file; where that fails the error is lost,
-    the file stays half closed, and the process crashes later. So nothing is left in buffers (every dataset
-    is flushed while open), and after any error the file's blocks are given back before it is closed: it is
-    thrown away anyhow.
-    """
-    with h5py.File(path, "w", locking=False, rdcc_nbytes=0) as file:
-        try:
-            yield file
-        except BaseException:
-            os.truncate(path, 0)
-            raise
 
 
 def _stack(frames: ArrayLike | None, shape: tuple[int, int, int], what: str) -> NDArray[Any] | None:

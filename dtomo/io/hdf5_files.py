@@ -1,6 +1,7 @@
-"""HDF5 files opened safely for reading, and single values looked up in them."""
+"""HDF5 files opened safely for reading, written whole, and single values looked up in them."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from dtomo.errors import UserError
 from dtomo.io.damage import DAMAGE, too_large
+from dtomo.io.output import writing
 
 
 @contextlib.contextmanager
@@ -44,6 +46,33 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         raise UserError(f"{path} cannot be read as HDF5 ({_reason(error)}); it is damaged: copy it again") from error
     finally:
         file.close()
+
+
+@contextlib.contextmanager
+def new_hdf5(target: Path) -> Iterator[h5py.File]:
+    """A new HDF5 file that appears under its name only when whole; it replaces what is there.
+
+    HDF5 writes what it has buffered when it closes a dataset or file; where that fails the error is lost,
+    the file stays half closed, and the process crashes later. So nothing may be left in buffers (flush after
+    every dataset), and after any error the file's blocks are given back before it is closed: it is thrown away
+    anyhow.
+
+    Raises
+    ------
+    UserError
+        The disk is full or refuses the file.
+    """
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with writing(target), h5py.File(part, "w", locking=False, rdcc_nbytes=0) as file:
+            try:
+                yield file
+            except BaseException:
+                os.truncate(part, 0)
+                raise
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _open_unlocked(path: Path) -> h5py.File:
