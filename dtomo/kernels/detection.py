@@ -1,0 +1,168 @@
+"""What a detector sees of waves, how far that is from what it measured, and the weights that gradients are made of.
+
+With S = Σ |Q|² + b² (over all modes; b the background's root) and I the measured counts, a loss of a pixel and its
+derivative w = dL/dS are
+
+- amplitude: (√S - √I)², w = 1 - √I/√S;
+- intensity: (S - I)², w = 2 (S - I);
+- poisson: S - I - I ln((S + ε)/(I + ε)), w = 1 - I/(S + ε): minus the logarithm of the likelihood, zero where S = I.
+
+The gradient with respect to the conjugate of Q is w Q (P. Thibault and M. Guizar-Sicairos, "Maximum-likelihood
+refinement for coherent diffractive imaging", New Journal of Physics 14 (2012) 063004).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.arrays import array_module, on_device, writeable_view
+from dtomo.errors import UserError
+from dtomo.kernels.compiling import kernel
+
+LOSSES = ("amplitude", "intensity", "poisson")
+
+EPSILON = 1e-6
+"""Counts added to the intensities in logarithms: a pixel without light may have counts."""
+
+_TINY = 1e-20  # least intensity: its root and the ratio to it stay within float32
+
+
+class Detector(NamedTuple):
+    """What is known of the detector's pixels, where the waves are.
+
+    Attributes
+    ----------
+    loss
+        One of `LOSSES`.
+    good
+        bool ``(row, column)``: pixels that count.
+    background
+        b² ``(row, column)``, of the waves' precision.
+    saturation
+        Counts from which on a pixel is only required to have at least as many; infinity: none.
+    """
+
+    loss: str
+    good: NDArray[np.bool_]
+    background: NDArray[Any]
+    saturation: float
+
+
+def intensities(waves: NDArray[Any], background: NDArray[Any]) -> NDArray[Any]:
+    """S of every frame, ``(frame, row, column)``.
+
+    Parameters
+    ----------
+    waves
+        On the detector, ``(frame, …, row, column)``.
+    background
+        b² ``(row, column)``.
+    """
+    flat = waves.reshape(len(waves), -1, *waves.shape[-2:])
+    return background + (flat.real**2 + flat.imag**2).sum(1)
+
+
+def residual(
+    waves: NDArray[Any], measured: NDArray[Any], detector: Detector, derivative: NDArray[Any] | None = None
+) -> float:
+    """The loss of some frames, in float64; the waves become w Q.
+
+    Parameters
+    ----------
+    waves
+        Q ``(frame, …, row, column)``, complex, contiguous; overwritten.
+    measured
+        I ``(frame, row, column)``, any real dtype. What is not good is not looked at.
+    detector
+        See `Detector`.
+    derivative
+        ``(row, column)``, of the waves' precision: Σ w over the frames, in their order, is added to it.
+    """
+    if detector.loss not in LOSSES:
+        raise UserError(f"the loss is one of {', '.join(LOSSES)}; got {detector.loss!r}")
+    flat = waves.reshape(len(waves), -1, *waves.shape[-2:])
+    if on_device(waves):
+        return _residual_on_device(flat, measured, detector, derivative)
+    kind = LOSSES.index(detector.loss)
+    real = flat.real.dtype.type
+    sums = np.zeros((0, 0), flat.real.dtype) if derivative is None else derivative
+    frames = writeable_view(np.ascontiguousarray(measured))
+    saturation = real(min(detector.saturation, np.finfo(real).max))
+    constants = real(_TINY), real(EPSILON)
+    background = writeable_view(detector.background)
+    return float(_residual(flat, frames, kind, writeable_view(detector.good), background, saturation, constants, sums))
+
+
+def _residual_on_device(flat: Any, measured: Any, detector: Detector, derivative: Any) -> float:
+    xp = array_module(flat, measured)
+    real = flat.real.dtype
+    found = xp.maximum(intensities(flat, detector.background), real.type(_TINY))
+    counts = xp.where(detector.good, measured, 0).astype(real)
+    if detector.loss == "amplitude":
+        weights = 1 - xp.sqrt(counts / found)
+        losses = found * weights**2
+    elif detector.loss == "intensity":
+        weights = 2 * (found - counts)
+        losses = (found - counts) ** 2
+    else:
+        weights = 1 - counts / (found + real.type(EPSILON))
+        losses = found - counts - counts * xp.log((found + real.type(EPSILON)) / (counts + real.type(EPSILON)))
+    free = ~detector.good | ((counts >= detector.saturation) & (found > counts))
+    weights, losses = xp.where(free, 0, weights), xp.where(free, 0, losses)
+    flat *= weights[:, None]
+    if derivative is not None:
+        derivative += weights.sum(0)
+    return float(losses.sum(dtype=np.float64))
+
+
+@kernel
+def _residual(waves, measured, kind, good, background, saturation, constants, derivative):  # type: ignore[no-untyped-def]
+    frames, modes, rows, columns = waves.shape
+    tiny, epsilon = constants
+    zero, one = tiny - tiny, tiny / tiny  # of the waves' precision, so that nothing becomes float64
+    w, s = np.empty(columns, background.dtype), np.empty(columns, background.dtype)
+    total = np.zeros(columns, np.float64)
+    for frame in range(frames):
+        for r in range(rows):
+            counts, use = measured[frame, r], good[r]
+            for c in range(columns):
+                s[c] = background[r, c]
+            for mode in range(modes):
+                q = waves[frame, mode, r]
+                for c in range(columns):
+                    s[c] += q[c].real * q[c].real + q[c].imag * q[c].imag
+            for c in range(columns):
+                s[c] = max(s[c], tiny)
+            if kind == 0:
+                for c in range(columns):
+                    i = background.dtype.type(counts[c]) if use[c] else zero
+                    v = one - np.sqrt(i / s[c])
+                    v = zero if (not use[c]) or (i >= saturation and s[c] > i) else v
+                    w[c] = v
+                    total[c] += s[c] * v * v
+            elif kind == 1:
+                for c in range(columns):
+                    i = background.dtype.type(counts[c]) if use[c] else zero
+                    v = s[c] - i
+                    v = zero if (not use[c]) or (i >= saturation and s[c] > i) else v
+                    w[c] = v + v
+                    total[c] += v * v
+            else:
+                for c in range(columns):
+                    i = background.dtype.type(counts[c]) if use[c] else zero
+                    free = (not use[c]) or (i >= saturation and s[c] > i)
+                    w[c] = zero if free else one - i / (s[c] + epsilon)
+                    if not free:
+                        total[c] += s[c] - i - i * np.log((s[c] + epsilon) / (i + epsilon))
+            for mode in range(modes):
+                q = waves[frame, mode, r]
+                for c in range(columns):
+                    q[c] *= w[c]
+            if derivative.size:
+                for c in range(columns):
+                    derivative[r, c] += w[c]
+    loss = 0.0
+    for c in range(columns):
+        loss += total[c]
+    return loss
