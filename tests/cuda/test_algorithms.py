@@ -74,7 +74,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
-@pytest.mark.parametrize(("method", "options"), CASES, ids=str)
+@pytest.mark.parametrize(("method", "options"), CASES, ids=lambda value: getattr(value, "__name__", None))
 def test_the_same_as_on_the_cpu(cupy, method, options, dtype):
     if np.dtype(dtype).kind == "c" and "lower" in options:
         pytest.skip("bounds need a real solution")

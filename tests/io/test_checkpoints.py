@@ -130,7 +130,7 @@ def _random(path: Path) -> None:
     path.write_bytes(np.random.default_rng(1).bytes(path.stat().st_size))
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, _flip, _cut, _random, Path.touch, lambda p: p.write_bytes(b"")], ids=str)
+@pytest.mark.parametrize("harm", [Path.unlink, _flip, _cut, _random, Path.touch, lambda p: p.write_bytes(b"")])
 @pytest.mark.parametrize("which", ["solution/c/0/0/0", "steps/c", "checkpoint.json", "solution/zarr.json"])
 def test_a_damaged_generation_is_passed_over_and_said(tmp_path, which, harm):
     for value in (1, 2):
@@ -202,7 +202,6 @@ def test_other_settings_are_refused_by_name(tmp_path):
         ({"..": 1}, {}), ({"": 1}, {}), ({"zarr.json": 1}, {}), ({"a": np.longdouble(1)}, {}),
         ({"a": 1}, {"b": {1, 2}}),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_cannot_be_kept_is_refused_and_touches_nothing(tmp_path, parts, info):
     store = Checkpoints(tmp_path)
