@@ -2,17 +2,21 @@
 
 from dtomo.simulate.complex_scans import ComplexPhantom, simulate_complex_scan
 from dtomo.simulate.phantoms import PHANTOMS, Phantom, head, sample
+from dtomo.simulate.ptycho import PtychoTruth, read_ptycho_truth, simulate_ptycho
 from dtomo.simulate.scans import ScanTruth, read_truth, simulate_scan, truth_slice
 
 __all__ = [
     "PHANTOMS",
     "ComplexPhantom",
     "Phantom",
+    "PtychoTruth",
     "ScanTruth",
     "head",
+    "read_ptycho_truth",
     "read_truth",
     "sample",
     "simulate_complex_scan",
+    "simulate_ptycho",
     "simulate_scan",
     "truth_slice",
 ]
