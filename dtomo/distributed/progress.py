@@ -34,11 +34,15 @@ class Counter:
         Parts that were there before (a resumed run); they do not count for the speed.
     quiet
         Say nothing.
+    lines_apart
+        Seconds between lines where there is no terminal.
     """
 
-    def __init__(self, total: int, what: str, *, done: int = 0, quiet: bool = False) -> None:
+    def __init__(
+        self, total: int, what: str, *, done: int = 0, quiet: bool = False, lines_apart: float = LINES_APART
+    ) -> None:
         self.total, self.what, self.done, self.quiet = total, what, done, quiet
-        self._before = done
+        self._before, self._lines_apart = done, lines_apart
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._started = self._last = time.monotonic()
@@ -67,16 +71,27 @@ class Counter:
     def seconds_left(self, now: float) -> float:
         """Seconds that the rest will take at the pace so far."""
         finished = self.done - self._before
-        return (now - self._started) / finished * (self.total - self.done) if finished else float("nan")
+        return (now - self._started) / finished * (self.total - self.done) if finished > 0 else float("nan")
 
-    def advance(self) -> None:
-        """One part more is done."""
-        self.done += 1
+    def advance(self, note: str = "", to: int | None = None) -> None:
+        """One part more is done, or `to` of them: parts that were there before, or are repeated, jump.
+
+        Parameters
+        ----------
+        note
+            Said with it.
+        to
+            Parts done; default: one more.
+        """
+        if to is not None and self.done == self._before:
+            self._before = to - 1
+        self.done = self.done + 1 if to is None else to
         now = time.monotonic()
         left = f"about {duration(self.seconds_left(now))} left" if self.done < self.total else ""
+        parts = [part for part in (note, left) if part]
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self.done, left=left)
-        elif not self.quiet and (now - self._last >= LINES_APART or self.done == self.total):
+            self._bar.update(self._bar.task_ids[0], completed=self.done, left=", ".join(parts))
+        elif not self.quiet and (now - self._last >= self._lines_apart or self.done == self.total):
             self._last = now
-            line = f"{self.done} of {self.total} {self.what} done"
-            print(f"{line}, {left}" if left else line, file=self._console.file, flush=True)
+            line = ", ".join([f"{self.done} of {self.total} {self.what} done", *parts])
+            print(line, file=self._console.file, flush=True)

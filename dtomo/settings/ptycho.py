@@ -57,6 +57,19 @@ def parse_options(value: Any) -> Any:
     return found
 
 
+def _tile(value: Any) -> Any:
+    """Rows, auto or no; YAML reads the latter as false."""
+    if value is False:
+        return "no"
+    try:
+        rows = int(value) if isinstance(value, str) and value not in ("auto", "no") else value
+    except ValueError as error:
+        raise ValueError("must be auto, no, or a number of rows") from error
+    if not isinstance(rows, str) and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+        raise ValueError("must be auto, no, or a number of rows")
+    return rows
+
+
 def _probe_text(value: str) -> str:
     return value if value in PROBES else os.path.abspath(value)
 
@@ -86,8 +99,10 @@ class PtychoSettings(RunSettings):
     `probe` is where the probe starts: the scan's own ("file"), from the mean pattern ("pattern"), a round aperture of
     `aperture` object pixels ("aperture"), or a file (NumPy, or HDF5 with its dataset); "auto": the scan's own if it has
     one, or else the pattern. `start` of the object: "flat", or "rough" with weak random phases. `padding`: pixels
-    around what the probes cover. `support`: radius in object pixels beyond which the probe is zero. `saturation`:
-    counts from which a pixel says nothing. `frc` reconstructs two half-scans as well.
+    around what the probes cover. `support`: radius in object pixels beyond which the probe is zero. `phase_only`,
+    `amplitude_limit` and `total_variation` (its strength, in units of the loss) are of the object. `saturation`: counts
+    from which a pixel says nothing. `frc` reconstructs two half-scans as well. `tile`: rows of the
+    tiles that the object is cut into; auto: only where it does not fit the workers.
 
     Raises
     ------
@@ -95,9 +110,9 @@ class PtychoSettings(RunSettings):
         An unknown name or a value that does not fit, in one sentence.
     """
 
-    where: ClassVar[tuple[str, ...]] = (*RunSettings.where, "tiles")
     asked: ClassVar[dict[str, str]] = {
         "exclude_frames": "must be numbers and spans such as 3,17,40:44",
+        "tile": "must be auto, no, or a number of rows",
         "refine": "must be names of positions, background, scale and distance, such as positions,background",
         "options": "must be names and values such as beta=0.9",
     }
@@ -121,6 +136,9 @@ class PtychoSettings(RunSettings):
     start: Literal["flat", "rough"] = "flat"
     padding: Annotated[int, Field(ge=0)] | None = None
     support: Positive | None = None
+    phase_only: bool = False
+    amplitude_limit: Positive | None = None
+    total_variation: Positive | None = None
     oversampling: Count = 1
     near_field: bool = False
     magnification: Positive | None = None
@@ -143,7 +161,7 @@ class PtychoSettings(RunSettings):
     distance: Positive | None = None
     frc: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
-    tiles: Literal["auto", "yes", "no"] = "auto"
+    tile: Annotated[int | Literal["auto", "no"], BeforeValidator(_tile)] = "auto"
 
     @model_validator(mode="after")
     def _slices_are_apart(self) -> Self:

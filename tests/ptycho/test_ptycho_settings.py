@@ -29,7 +29,7 @@ def test_names_of_probes_are_not_files_and_files_are_absolute():
 
 
 def test_where_it_runs_does_not_decide_the_result():
-    one, other = _settings(workers=1, memory="1GB", tiles="yes"), _settings(workers=3, output="elsewhere.h5")
+    one, other = _settings(workers=1, memory="1GB"), _settings(workers=3, output="elsewhere.h5")
     assert one.that_decide_the_result() == other.that_decide_the_result()
     assert _settings(seed=1).that_decide_the_result() != one.that_decide_the_result()
 
@@ -47,6 +47,8 @@ def test_where_it_runs_does_not_decide_the_result():
         ({"probe": "aperture"}, "--aperture"),
         ({"aperture": 30.0}, "--probe aperture"),
         ({"saturation": float("nan")}, "--saturation"),
+        ({"tile": "0"}, "--tile: must be auto, no, or a number"),
+        ({"tile": "many"}, "--tile: must be auto, no, or a number"),
         ({"colour": 1}, "unknown setting 'colour'"),
     ],
 )

@@ -1,0 +1,121 @@
+"""Ptychography from Python: frames and positions in, a result out, in this process or on a cluster."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.errors import UserError
+from dtomo.io.sources import ArraySource, Source
+from dtomo.ptycho.driver import EpochReport
+from dtomo.ptycho.result import PtychoResult
+from dtomo.ptycho.setup import Data, prepare
+from dtomo.ptycho.solve import Where, solve
+from dtomo.settings import PtychoSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_NOT_HERE = ("scan", "output", "cluster", "workers", "threads", "memory", "devices", "workers_per_device", "config")
+"""Settings of runs from disk to disk."""
+
+
+def reconstruct(
+    frames: "Data | Source | NDArray[Any]",
+    positions: NDArray[Any] | None = None,
+    *,
+    engine: str = "lsqml",
+    epochs: int = 100,
+    mask: NDArray[np.bool_] | None = None,
+    dark: NDArray[Any] | None = None,
+    probe: "NDArray[Any] | str | None" = None,
+    client: "Client | None" = None,
+    on_epoch: Callable[[EpochReport], bool | None] | None = None,
+    frame_memory: int | None = None,
+    **settings: Any,
+) -> PtychoResult:
+    """Reconstruct object and probe.
+
+    The result has the same bits with and without a client, and with any number of its workers.
+
+    Parameters
+    ----------
+    frames
+        Counts ``(frame, row, column)`` with frequency zero in the middle (row N // 2): an array, a `Source` on disk; or
+        a whole scan from `dtomo.ptycho.open`.
+    positions
+        Row and column of the object pixel under pixel [0, 0] of the probe, in object pixels ``(frame, 2)``; a scan has
+        its own.
+    engine
+        "lsqml", "epie", "rpie", "dm", "raar", "adam" or "cg".
+    epochs
+        How often each frame is used.
+    mask
+        Good pixels ``(row, column)``, as the frames lie.
+    dark
+        Counts without beam ``(row, column)``.
+    probe
+        First guess ``(row, column)`` or ``(mode, row, column)``, in any unit, or how to make one: "pattern" or
+        "aperture".
+    client
+        Of a Dask cluster; None: this process computes.
+    on_epoch
+        Called after each epoch of the whole scan; True ends it there.
+    frame_memory
+        Bytes of frames that each process keeps; default: a quarter of its memory.
+    **settings
+        Any others of `dtomo.settings.PtychoSettings` that do not say where a run computes: `modes`, `refine`, `batch`,
+        `loss`, `opr`, `frc`, `options`, `seed` …
+
+    Returns
+    -------
+    PtychoResult
+        In the gauge of `dtomo.ptycho.gauge`: modes orthogonal, probe in the middle, no ramp in the object.
+
+    Raises
+    ------
+    UserError
+        Arrays or settings that do not fit.
+    """
+    for name in settings:
+        if name in _NOT_HERE:
+            raise UserError(f"{name} belongs to runs from disk to disk (dtomo.ptycho.run); here a client says where")
+    data = _data(frames, positions, mask, dark, None if isinstance(probe, str) else probe)
+    if isinstance(probe, str):
+        settings["probe"] = probe
+    elif probe is not None:
+        settings["probe"] = "file"
+    given: dict[str, Any] = {"engine": engine, "epochs": epochs, **settings}
+    asked = PtychoSettings(scan=Path(data.source.location), output=Path("result.h5"), **given)
+
+    def told(part: str, report: EpochReport) -> bool | None:
+        return on_epoch(report) if on_epoch is not None and part == "whole" else None
+
+    tile = asked.tile if isinstance(asked.tile, int) else None
+    where = Where(client, frame_memory, tile=tile)
+    return solve(data, prepare(data, asked), asked, where, on_epoch=told)
+
+
+def _data(
+    frames: Any, positions: Any, mask: NDArray[Any] | None, dark: NDArray[Any] | None, probe: NDArray[Any] | None
+) -> Data:
+    if isinstance(frames, Data):
+        if positions is not None:
+            raise UserError("a scan has its own positions; give frames and positions, or the scan alone")
+        given: dict[str, Any] = {"mask": mask, "dark": dark, "probe": probe}
+        return dataclasses.replace(frames, **{name: value for name, value in given.items() if value is not None})
+    if positions is None:
+        raise UserError("frames take positions: row and column of the probe's first pixel on the object, in its pixels")
+    source = frames if isinstance(frames, Source) else ArraySource(np.asarray(frames), "the frames")
+    places = np.asarray(positions, np.float64)
+    good = None if mask is None else np.asarray(mask)
+    shape = source.shape[1:]
+    for name, array in (("mask", good), ("dark", dark), ("probe", probe)):
+        if array is not None and np.shape(array)[-2:] != shape:
+            raise UserError(f"the {name} has the shape of a frame, {shape}; got {np.shape(array)}")
+    if good is not None and good.dtype != bool:
+        raise UserError(f"the mask is bool, True where a pixel is good; got {good.dtype}")
+    return Data(source, places, good, dark, probe)
