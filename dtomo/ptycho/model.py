@@ -122,7 +122,12 @@ class PtychoModel:
         check_parameters(self.frame_shape, parameters, inside=inside)
 
     def loss_and_gradient(
-        self, parameters: Mapping[str, Any], block: FrameBlock, wanted: Iterable[str] = ("object", "probe")
+        self,
+        parameters: Mapping[str, Any],
+        block: FrameBlock,
+        wanted: Iterable[str] = ("object", "probe"),
+        *,
+        keep: dict[str, Any] | None = None,
     ) -> tuple[float, int, dict[str, Any]]:
         """Loss of a block, how many pixels of it count, and gradients by name.
 
@@ -134,6 +139,8 @@ class PtychoModel:
             Frames.
         wanted
             Names of the parameters whose gradients are computed.
+        keep
+            Receives what a second pass needs: χ as "waves", "probes" and "corners", as in `residual` and `Views`.
 
         Returns
         -------
@@ -151,6 +158,9 @@ class PtychoModel:
         """
         stages = self._stages(parameters, block.indices)
         sums = Sums.of(stages, wanted)
+        kept = {} if keep is None else keep
+        if keep is not None:
+            kept |= stages.room()
 
         def work(frames: slice) -> float:
             slot = frames.start // stages.group if stages.xp is np else 0
@@ -158,8 +168,13 @@ class PtychoModel:
             far = stages.far(frames, stages.waves(frames, probes))
             derivative = None if sums.derivative is None else sums.derivative[slot]
             loss = stages.detect(far, block.intensities[frames], derivative)
-            if sums.products is not None or sums.mixture is not None:
-                stages.back(frames, probes, stages.near(frames, far), sums, slot)
+            if kept or sums.products is not None or sums.mixture is not None:
+                changes = stages.near(frames, far)
+                if kept:
+                    kept["waves"][frames] = changes
+                    if stages.mixture is not None:
+                        kept["probes"][frames] = probes
+                stages.back(frames, probes, changes, sums, slot)
             return loss
 
         loss = sum(stages.groups(work))
@@ -200,11 +215,7 @@ class PtychoModel:
             As in `intensities`.
         """
         stages = self._stages(parameters, indices)
-        xp, count = stages.xp, len(indices)
-        waves = empty_aligned((count, len(stages.image), *stages.probe.shape), stages.dtype, xp)
-        probes = stages.probe[None]
-        if stages.mixture is not None:
-            probes = empty_aligned((count, *stages.probe.shape), stages.dtype, xp)
+        waves, probes, _ = stages.room().values()
 
         def work(frames: slice) -> None:
             own = stages.probes(frames)

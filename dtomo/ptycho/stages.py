@@ -95,6 +95,13 @@ class Stages:
             window = self.image[..., row : row + rows, column : column + columns]
         return patches.extract(window, self.places.cover(self.xp))
 
+    def room(self) -> dict[str, Any]:
+        """For "waves" and "probes", not filled (but for a probe that all frames have); and "corners"."""
+        count, shape = len(self.indices), self.probe.shape
+        waves = empty_aligned((count, len(self.image), *shape), self.dtype, self.xp)
+        probes = self.probe[None] if self.mixture is None else empty_aligned((count, *shape), self.dtype, self.xp)
+        return {"waves": waves, "probes": probes, "corners": self.places.corners}
+
     def far(self, frames: slice, waves: NDArray[Any]) -> NDArray[Any]:
         """Waves on the detector; exit waves may be overwritten."""
         return self.model.propagation.forward(waves)

@@ -1,0 +1,1 @@
+"""Solvers of ptychography; see `dtomo.ptycho.engine` for what a solver is."""
