@@ -33,6 +33,8 @@ class PtychoResult:
         Name of the loss.
     exponential
         What `object` is.
+    near_field
+        Whether frames are images: then they, and the background, have no frequency zero to be put anywhere.
     background
         ``(row, column)`` real, model order (frequency zero at [0, 0]); its square is added to the intensities.
     scale
@@ -47,12 +49,13 @@ class PtychoResult:
         Height and width of an object pixel, metres.
     wavelength
         Metres.
+    oversampling
+        Pixels of the probe per pixel of the detector, along each axis.
     basis
         Metres (x, y, z) per row and per column of the object, ``(3, 2)``; default: a row is ``(0, -height, 0)``, a
         column ``(-width, 0, 0)``.
     origin
-        Row and column, in the pixels of the scan's positions, of pixel [0, 0] of the object: the position in metres is
-        ``basis @ (positions + origin)``.
+        Row and column of pixel [0, 0] of the object, in pixels of the scan: see `translations`.
     frc
         Correlation of two half-scans.
     settings
@@ -71,6 +74,7 @@ class PtychoResult:
     history: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
     loss: str = "amplitude"
     exponential: bool = False
+    near_field: bool = False
     background: NDArray[Any] | None = None
     scale: NDArray[Any] | None = None
     variable_probe: NDArray[Any] | None = None
@@ -79,13 +83,14 @@ class PtychoResult:
     frame_error: NDArray[Any] | None = None
     pixel_size: tuple[float, float] | None = None
     wavelength: float | None = None
+    oversampling: int = 1
     basis: NDArray[np.float64] | None = None
     origin: tuple[float, float] = (0.0, 0.0)
     frc: FourierCorrelation | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        frames, shape = len(self.positions), self.probe.shape[-2:]
+        frames, shape = len(self.positions), tuple(size // self.oversampling for size in self.probe.shape[-2:])
         for name, array, wanted in (
             ("object", self.object, (None,) * 4),
             ("probe", self.probe, (None,) * 3),
@@ -107,6 +112,25 @@ class PtychoResult:
     def transmission(self) -> NDArray[Any]:
         """T ``(mode, slice, row, column)``."""
         return np.exp(1j * self.object).astype(self.object.dtype, copy=False) if self.exponential else self.object
+
+    def translations(self, positions: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Motion of the probe (x, y, z), metres, ``(frame, 3)``: basis @ (positions + origin); pixels if unknown.
+
+        Parameters
+        ----------
+        positions
+            Row and column ``(frame, 2)``; default: the refined ones.
+        """
+        places = self.positions if positions is None else positions
+        return np.asarray((places + np.asarray(self.origin)) @ self.metres.T, np.float64)
+
+    @property
+    def metres(self) -> NDArray[np.float64]:
+        """`basis`, or what it is by default; of pixels of size 1 if nothing is known of them."""
+        if self.basis is not None:
+            return np.asarray(self.basis, np.float64)
+        height, width = self.pixel_size or (1.0, 1.0)
+        return np.array([[0.0, -width], [-height, 0.0], [0.0, 0.0]])
 
     @property
     def mode_powers(self) -> NDArray[np.float64]:
