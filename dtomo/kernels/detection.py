@@ -81,6 +81,8 @@ def residual(
     """
     if detector.loss not in LOSSES:
         raise UserError(f"the loss is one of {', '.join(LOSSES)}; got {detector.loss!r}")
+    if not waves.flags.c_contiguous:
+        raise ValueError("the waves are changed in place and so must be C-contiguous")
     flat = waves.reshape(len(waves), -1, *waves.shape[-2:])
     if on_device(waves):
         return _residual_on_device(flat, measured, detector, derivative)

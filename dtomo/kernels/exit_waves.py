@@ -42,7 +42,7 @@ def under(image: NDArray[Any], corners: NDArray[np.int64], patch: tuple[int, int
     xp = array_module(image, corners)
     rows = corners[:, 0, None, None] + xp.arange(patch[0])[:, None]
     columns = corners[:, 1, None, None] + xp.arange(patch[1])
-    return xp.moveaxis(image[..., rows, columns], -3, 0)
+    return xp.ascontiguousarray(xp.moveaxis(image[..., rows, columns], -3, 0))
 
 
 def object_products(probes: NDArray[Any], changes: NDArray[Any], out: NDArray[Any]) -> None:

@@ -65,8 +65,7 @@ def mix(mixture: Mixture) -> NDArray[Any]:
     """Probes of the frames, ``(frame, mode, row, column)``, in the space of the mixture's base."""
     base, variable, weights, scale, row_phases, column_phases = mixture
     if on_device(base):
-        xp = array_module(base)
-        mixed = base + xp.einsum("fk,kmrc->fmrc", weights, variable)
+        mixed = _mixed_on_device(base, variable, weights)
         return scale[:, None, None, None] * row_phases[:, None, :, None] * column_phases[:, None, None, :] * mixed
     out = empty_aligned((len(scale), *base.shape), base.dtype)
     arrays = [writeable_view(array) for array in mixture]
@@ -113,6 +112,13 @@ def unmix(gradients: NDArray[Any], mixture: Mixture, sums: MixtureSums) -> None:
     _unmix(gradients, *(writeable_view(array) for array in mixture), *frequencies, *sums)
 
 
+def _mixed_on_device(base: Any, variable: Any, weights: Any) -> Any:
+    """P + Σ w V of each frame."""
+    if not len(variable):
+        return base[None]
+    return base + array_module(base).einsum("fk,kmrc->fmrc", weights, variable)
+
+
 def _unmix_on_device(gradients: Any, mixture: Mixture, sums: MixtureSums) -> None:
     xp = array_module(gradients)
     base, variable, weights, scale, row_phases, column_phases = mixture
@@ -125,7 +131,7 @@ def _unmix_on_device(gradients: Any, mixture: Mixture, sums: MixtureSums) -> Non
     if sums.weights.size:
         sums.weights[...] = xp.einsum("kmrc,fmrc->fk", np.conj(variable), scaled)
     if sums.tables.size:
-        mixed = base + xp.einsum("fk,kmrc->fmrc", weights, variable)
+        mixed = _mixed_on_device(base, variable, weights)
         overlap = np.conj(turned) * mixed
         rows, columns = (xp.fft.fftfreq(size) for size in gradients.shape[-2:])
         factor = 4 * np.pi * scale.astype(np.float64)

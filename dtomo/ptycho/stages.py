@@ -56,7 +56,7 @@ class Stages:
         self.dtype = self.probe.dtype
         self.real = np.zeros(0, self.dtype).real.dtype
         shape, patch = self.object.shape[-2:], self.probe.shape[-2:]
-        self.places: Places = places(parameters["positions"][indices], patch, shape, model.subpixel)
+        self.places: Places = places(self._rows_of("positions"), patch, shape, model.subpixel)
         self.image, origin = self._transmission()
         self._corners = self.xp.asarray(self.places.corners - origin)
         self.mixture = self._mixture()
@@ -129,6 +129,12 @@ class Stages:
             gradients = fourier(gradients, self.xp, inverse=False)
         shifts.unmix(gradients, self.mixture.of(frames), sums.slot(frames, slot))
 
+    def _rows_of(self, name: str) -> NDArray[Any]:
+        """Rows of these frames of a table that lies wherever it does."""
+        table = self.parameters[name]
+        rows: NDArray[Any] = table[array_module(table).asarray(self.indices)]
+        return rows
+
     def _transmission(self) -> tuple[NDArray[Any], tuple[int, int]]:
         """T where it is needed, ``(object mode, slice, row, column)``, and the object's pixel under its first."""
         if not self.model.exponential:
@@ -144,8 +150,8 @@ class Stages:
         base, count = self.probe, len(self.indices)
         variable, weights = xp.zeros((0, *base.shape), dtype), xp.zeros((count, 0), dtype)
         if "variable_probe" in values:
-            variable, weights = values["variable_probe"], values["probe_weights"][self.indices].astype(dtype)
-        scale = values["scale"][self.indices].astype(self.real) if "scale" in values else xp.ones(count, self.real)
+            variable, weights = values["variable_probe"], self._rows_of("probe_weights").astype(dtype)
+        scale = self._rows_of("scale").astype(self.real) if "scale" in values else xp.ones(count, self.real)
         if self.model.subpixel:
             base = fourier(xp.array(base), xp, inverse=False)
             variable = fourier(xp.array(variable), xp, inverse=False) if len(variable) else variable
