@@ -85,9 +85,31 @@ def cut_frames(
     for name, value in (("batch", batch), ("block", block)):
         if value is not None and value < 1:
             raise UserError(f"a {name} has at least one frame; got {value}")
+    return _blocks(_batches(positions, batch, seed), positions, frame_shape, block, groups)
+
+
+def regrouped(
+    blocks: Blocks,
+    positions: NDArray[np.float64],
+    frame_shape: tuple[int, int],
+    groups: NDArray[np.integer[Any]],
+) -> Blocks:
+    """The same batches in other blocks, that have frames of one group each; see `cut_frames`."""
+    batches = [np.sort(np.concatenate([blocks.frames[number] for number in batch])) for batch in blocks.batches]
+    return _blocks(batches, np.asarray(positions, np.float64), frame_shape, None, groups)
+
+
+def _blocks(
+    chosen_frames: list[NDArray[np.int64]],
+    positions: NDArray[np.float64],
+    frame_shape: tuple[int, int],
+    block: int | None,
+    groups: NDArray[np.integer[Any]] | None,
+) -> Blocks:
+    """Each batch of frames in blocks."""
     frames: list[NDArray[np.int64]] = []
     batches: list[range] = []
-    for chosen in _batches(positions, batch, seed):
+    for chosen in chosen_frames:
         first = len(frames)
         for group in [None] if groups is None else np.unique(groups[chosen]):
             inside = chosen if groups is None else chosen[groups[chosen] == group]

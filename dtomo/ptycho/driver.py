@@ -19,7 +19,7 @@ from dtomo.distributed.sums import sum_of_parts
 from dtomo.errors import StoppedError, UserError
 from dtomo.io.checkpoints import Checkpoints
 from dtomo.io.sources import Source
-from dtomo.ptycho.blocks import Blocks, cut_frames
+from dtomo.ptycho.blocks import Blocks, cut_frames, regrouped
 from dtomo.ptycho.engine import Engine, Parameters
 from dtomo.ptycho.evaluator import Evaluator, Problem, Share, sent_of, steps_of
 from dtomo.ptycho.frame_store import Arrange
@@ -229,8 +229,8 @@ def run(
     client
         Of a cluster; None: in this process.
     blocks
-        How the frames are cut; default: by ``parameters["positions"]``, the size of a frame, the engine's batch and
-        `seed`.
+        How the frames, or some of them, are cut (with `tile`, only the batches count); default: by
+        ``parameters["positions"]``, the size of a frame, the engine's batch and `seed`.
     seed
         Of the batches.
     on_epoch
@@ -268,6 +268,8 @@ def run(
     groups = None if bands is None else bands.of_frames(positions)
     if blocks is None:
         blocks = cut_frames(positions, source.shape[1:], engine.batch, seed=seed, groups=groups)
+    elif groups is not None:
+        blocks = regrouped(blocks, positions, source.shape[1:], groups)
     problem = Problem(engine, source, blocks, frame_memory, arrange, device_memory)
     runner = _runner(problem, client, bands)
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dtomo.distributed.sums import partner_of
 from dtomo.errors import UserError
-from dtomo.ptycho.blocks import Blocks, cut_frames
+from dtomo.ptycho.blocks import Blocks, cut_frames, regrouped
 from tests.ptycho.solvers import positions_of
 
 
@@ -90,6 +90,9 @@ def test_no_block_has_frames_of_two_groups() -> None:
             found = [set(groups[blocks.frames[number]]) for number in part]
             assert [len(one) for one in found] == [1] * len(found)
             assert found == sorted(found, key=min)
+        other = regrouped(cut_frames(positions, (64, 64), batch), positions, (64, 64), groups)
+        assert [frames.tolist() for frames in other.frames] == [frames.tolist() for frames in blocks.frames]
+        assert other.batches == blocks.batches
 
 
 def test_batches_of_one_frame_are_in_the_order_of_the_scan() -> None:

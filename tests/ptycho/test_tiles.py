@@ -13,7 +13,10 @@ from dtomo.distributed.clusters import Resources, connect
 from dtomo.errors import UserError
 from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.ptycho import tiles
+from dtomo.ptycho.blocks import Blocks, cut_frames
 from dtomo.ptycho.driver import run
+from dtomo.ptycho.engines.adam import Adam
+from dtomo.ptycho.model import PtychoModel
 from dtomo.ptycho.tiles import Bands, cut_bands, with_windows, without_windows
 from dtomo.windows import Window
 from tests.ptycho.solvers import SIZE, Descent, Passes, same, scan
@@ -80,6 +83,31 @@ def test_tiles_give_the_whole_and_the_same_bits_on_any_number_of_workers(
             np.testing.assert_allclose(found[0].parameters[part], whole.parameters[part], rtol=0, atol=1e-5 * scale)
         np.testing.assert_allclose(found[0].history, whole.history, rtol=1e-5)
     assert not any(client.run(_held).values())
+
+
+def test_adam_on_the_model_of_ptychography_in_tiles_gives_what_it_gives_on_the_whole(client: Any, data: Any) -> None:
+    source, guesses = data
+    parameters = {name: guesses[name] for name in ("positions", "scale")}
+    parameters |= {"object": guesses["object"][None, None], "probe": guesses["probe"][None]}
+    parameters["positions"] = parameters["positions"] + np.random.default_rng(0).uniform(-0.4, 0.4, (144, 2))
+    engine = Adam(model=PtychoModel((SIZE, SIZE)), batch=48, wanted=("object", "probe", "scale"), epsilon=1e-3)
+    whole = run(engine, source, parameters, 2)
+    found = run(engine, source, parameters, 2, client=client, tile=TILE)
+    for name, value in whole.parameters.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(found.parameters[name], value, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(found.history, whole.history, rtol=1e-5)
+
+
+def test_some_of_the_frames_in_blocks_of_their_own_can_be_taken(client: Any, data: Any) -> None:
+    source, parameters = data
+    half = parameters["positions"][::2]
+    cut = cut_frames(half, (SIZE, SIZE), block=13)
+    blocks = Blocks(tuple(2 * frames for frames in cut.frames), cut.batches)
+    whole = run(ENGINES["whole"], source, parameters, 2, blocks=blocks)
+    found = run(ENGINES["whole"], source, parameters, 2, blocks=blocks, client=client, tile=TILE)
+    np.testing.assert_allclose(found.parameters["object"], whole.parameters["object"], rtol=0, atol=1e-5)
+    assert found.history[0, 1] == 72 * SIZE * SIZE
 
 
 def _held() -> list[str]:
