@@ -40,6 +40,10 @@ class Data:
         Metres; distance from sample to detector, of a parallel beam if `near_field`.
     saturation
         Counts from which a pixel says nothing.
+    basis
+        Metres (x, y, z) in the laboratory per row and per column of the object ``(3, 2)``.
+    near_field
+        Frames are images, which have no frequency zero.
     """
 
     source: Source
@@ -51,6 +55,8 @@ class Data:
     wavelength: float | None = None
     distance: float | None = None
     saturation: float | None = None
+    basis: NDArray[np.float64] | None = None
+    near_field: bool = False
 
     def __post_init__(self) -> None:
         frames = self.source.shape[0]
@@ -121,8 +127,9 @@ def prepare(data: Data, settings: PtychoSettings, place: start.Place | None = No
         seed=settings.seed,
     )
     background = None
+    arrange = as_it_is if data.near_field else to_model_order
     if "background" in settings.refine or data.dark is not None:
-        background = start.first_background(pattern, data.dark, data.mask)
+        background = start.arrange(start.first_background(pattern, data.dark, data.mask))
     parameters = start.first_parameters(
         probe,
         place,
@@ -133,7 +140,12 @@ def prepare(data: Data, settings: PtychoSettings, place: start.Place | None = No
         distance=data.distance if "distance" in settings.refine else None,
     )
     model.check(parameters)
-    return Setup(model, engine, parameters, place)
+    return Setup(model, engine, parameters, place, arrange)
+
+
+def as_it_is(images: NDArray[Any]) -> NDArray[Any]:
+    """Images of a near field have no frequency zero to be put anywhere."""
+    return images
 
 
 def make_model(data: Data, settings: PtychoSettings) -> PtychoModel:
@@ -144,7 +156,8 @@ def make_model(data: Data, settings: PtychoSettings) -> PtychoModel:
     UserError
         Lengths that the model needs and neither scan nor settings say.
     """
-    mask = None if data.mask is None or data.mask.all() else to_model_order(data.mask)
+    arrange = as_it_is if data.near_field else to_model_order
+    mask = None if data.mask is None or data.mask.all() else arrange(data.mask)
     return PtychoModel(
         data.frame_shape,
         loss=settings.loss,

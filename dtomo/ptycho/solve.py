@@ -225,6 +225,8 @@ def result_of(
         history=np.asarray(losses, np.float64),
         loss=settings.loss,
         exponential=settings.exponential,
+        near_field=settings.near_field,
+        oversampling=settings.oversampling,
         background=found.get("background"),
         scale=found.get("scale"),
         variable_probe=found.get("variable_probe"),
@@ -232,6 +234,7 @@ def result_of(
         distance=None if distance is None else float(distance),
         pixel_size=data.pixel_size,
         wavelength=data.wavelength,
+        basis=data.basis,
         origin=(float(setup.place.origin[0] - moved[0]), float(setup.place.origin[1] - moved[1])),
         frc=curve,
         settings=settings.plain(),
@@ -247,7 +250,7 @@ def told(result: PtychoResult) -> dict[str, Any]:
         "losses": [float(loss) for loss in result.history],
         "mode_powers": [float(power) for power in result.mode_powers],
     }
-    if result.start_positions is not None:
+    if "positions" in result.settings.get("refine", ()) and result.start_positions is not None:
         steps = np.hypot(*(result.positions - result.start_positions).T)
         numbers["positions_moved"] = {"mean": float(steps.mean()), "most": float(steps.max())}
     if result.frc is not None:

@@ -314,7 +314,7 @@ def first_object(
 def first_background(
     pattern: Pattern, dark: NDArray[Any] | None, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float32]:
-    """Its root ``(row, column)`` in model order, from dark counts, or even and weak.
+    """Its root ``(row, column)`` in detector order, from dark counts, or even and weak.
 
     It does not start at zero, where the gradient of its square vanishes.
     """
@@ -324,7 +324,7 @@ def first_background(
     values = np.where(np.isfinite(values), values, least)
     if mask is not None:
         values = np.where(mask, values, least)
-    return np.fft.ifftshift(np.sqrt(values)).astype(np.float32)
+    return np.sqrt(values).astype(np.float32)
 
 
 def first_parameters(
