@@ -44,7 +44,7 @@ def gray_range(images: Sequence[NDArray[Any]], low: float = 0.5, high: float = 9
     return (black, white) if white > black else (black - 0.5, black + 0.5)
 
 
-def bar_length(pixels: int, pixel_size: float) -> tuple[float, str]:
+def bar_length(pixels: float, pixel_size: float) -> tuple[float, str]:
     """Length in pixels of a scale bar of a round length near a fifth of the width, and its label.
 
     `pixel_size` in micrometres.
@@ -66,9 +66,15 @@ def show_slice(
     names: tuple[str, str] = ("y", "x"),
     pixel_size: float | None = None,
     cmap: str = "gray",
+    place: tuple[float, float, float, float] | None = None,
 ) -> Any:
-    """Draw one slice with row 0 on top; with a pixel size (µm) also a scale bar. Returns the drawn image."""
-    rows, columns = image.shape
+    """Draw one slice with row 0 on top; with a pixel size (µm) also a scale bar. Returns the drawn image.
+
+    `image` may also hold colors ``(row, column, 3)``. `place` says where its edges lie if it is a part of a larger one,
+    or coarser: first row, first column, and after the last row and column, in pixels.
+    """
+    top, left, bottom, right = place or (0.0, 0.0, *map(float, image.shape[:2]))
+    rows, columns = bottom - top, right - left
     thin = max(rows, columns) > 12 * min(rows, columns)
     drawn = axes.imshow(
         image,
@@ -76,6 +82,7 @@ def show_slice(
         vmin=limits[0],
         vmax=limits[1],
         aspect="auto" if thin else "equal",
+        extent=(left - 0.5, right - 0.5, bottom - 0.5, top - 0.5),
         interpolation="antialiased",
     )
     axes.set_title(title)
@@ -83,13 +90,14 @@ def show_slice(
     axes.set_ylabel(f"{names[0]} [pixel]")
     axes.tick_params(length=2)
     if pixel_size is not None and not thin:
-        _scale_bar(axes, rows, columns, pixel_size)
+        _scale_bar(axes, (top, left), (rows, columns), pixel_size)
     return drawn
 
 
-def _scale_bar(axes: Axes, rows: int, columns: int, pixel_size: float) -> None:
+def _scale_bar(axes: Axes, first: tuple[float, float], size: tuple[float, float], pixel_size: float) -> None:
+    rows, columns = size
     length, label = bar_length(columns, pixel_size)
-    left, bottom = columns * 0.05 - 0.5, rows * 0.94 - 0.5
+    left, bottom = first[1] + columns * 0.05 - 0.5, first[0] + rows * 0.94 - 0.5
     rim = [withStroke(linewidth=2, foreground="black", alpha=0.7)]
     axes.plot([left, left + length], [bottom, bottom], color="black", linewidth=5, alpha=0.5, solid_capstyle="butt")
     axes.plot([left, left + length], [bottom, bottom], color=BAR, linewidth=3, solid_capstyle="butt")
