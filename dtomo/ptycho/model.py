@@ -156,8 +156,9 @@ class PtychoModel:
         UserError
             A gradient of what is not there, or of positions without sub-pixel shifts.
         """
-        stages = self._stages(parameters, block.indices)
-        sums = Sums.of(stages, wanted)
+        names = tuple(wanted)
+        stages = self._stages(parameters, block.indices, names)
+        sums = Sums.of(stages, names)
         kept = {} if keep is None else keep
         if keep is not None:
             kept |= stages.room()
@@ -284,7 +285,7 @@ class PtychoModel:
         names = tuple(wanted)
         if "background" in names:
             raise UserError("exit waves know no background; its gradient comes from loss_and_gradient")
-        stages = self._stages(parameters, views.indices)
+        stages = self._stages(parameters, views.indices, names)
         sums = Sums.of(stages, names)
 
         def work(frames: slice) -> None:
@@ -306,8 +307,10 @@ class PtychoModel:
         """Σ over frames and object modes of |O|² in the probe's pixels; real ``(row, column)``. Of the first slice."""
         return _power(views.patches[:, :, 0]).sum((0, 1))
 
-    def _stages(self, parameters: Mapping[str, Any], indices: NDArray[np.int64]) -> Stages:
-        return Stages(self, dict(parameters), np.asarray(indices))
+    def _stages(
+        self, parameters: Mapping[str, Any], indices: NDArray[np.int64], wanted: tuple[str, ...] = ()
+    ) -> Stages:
+        return Stages(self, dict(parameters), np.asarray(indices), wanted)
 
 
 def _power(array: NDArray[Any]) -> NDArray[Any]:

@@ -40,16 +40,22 @@ class Stages:
         See `dtomo.ptycho.model`.
     indices
         Numbers of the frames.
+    wanted
+        Names of the parameters whose gradients are to come.
 
     Attributes
     ----------
     places
         Where the frames lie.
+    shifted
+        Whether probes of frames are made from the probe's spectrum: not if all lie on whole pixels, and stay there.
     detector
         What is known of the detector.
     """
 
-    def __init__(self, model: "PtychoModel", parameters: dict[str, Any], indices: NDArray[np.int64]) -> None:
+    def __init__(
+        self, model: "PtychoModel", parameters: dict[str, Any], indices: NDArray[np.int64], wanted: Iterable[str] = ()
+    ) -> None:
         self.model, self.parameters, self.indices = model, parameters, indices
         self.object, self.probe = parameters["object"], parameters["probe"]
         self.xp = array_module(self.object, self.probe)
@@ -57,6 +63,7 @@ class Stages:
         self.real = np.zeros(0, self.dtype).real.dtype
         shape, patch = self.object.shape[-2:], self.probe.shape[-2:]
         self.places: Places = places(self._rows_of("positions"), patch, shape, model.subpixel)
+        self.shifted = model.subpixel and ("positions" in wanted or bool(self.places.fractions.any()))
         self.image, origin = self._transmission()
         self._corners = self.xp.asarray(self.places.corners - origin)
         self.mixture = self._mixture()
@@ -80,7 +87,7 @@ class Stages:
         if self.mixture is None:
             return self.probe[None]
         mixed = shifts.mix(self.mixture.of(frames))
-        return fourier(mixed, self.xp, inverse=True) if self.model.subpixel else mixed
+        return fourier(mixed, self.xp, inverse=True) if self.shifted else mixed
 
     def waves(self, frames: slice, probes: NDArray[Any]) -> NDArray[Any]:
         """Exit waves ``(frame, object mode, mode, row, column)``."""
@@ -125,7 +132,7 @@ class Stages:
             exit_waves.probe_sum(image, corners, changes, sums.mixture.base[slot])
             return
         gradients = exit_waves.probe_products(image, corners, changes)
-        if self.model.subpixel:
+        if self.shifted:
             gradients = fourier(gradients, self.xp, inverse=False)
         shifts.unmix(gradients, self.mixture.of(frames), sums.slot(frames, slot))
 
@@ -145,14 +152,14 @@ class Stages:
     def _mixture(self) -> shifts.Mixture | None:
         """What the probes of frames are made of; None: all have the same."""
         values, xp, dtype = self.parameters, self.xp, self.dtype
-        if not (self.model.subpixel or "scale" in values or "variable_probe" in values):
+        if not (self.shifted or "scale" in values or "variable_probe" in values):
             return None
         base, count = self.probe, len(self.indices)
         variable, weights = xp.zeros((0, *base.shape), dtype), xp.zeros((count, 0), dtype)
         if "variable_probe" in values:
             variable, weights = values["variable_probe"], self._rows_of("probe_weights").astype(dtype)
         scale = self._rows_of("scale").astype(self.real) if "scale" in values else xp.ones(count, self.real)
-        if self.model.subpixel:
+        if self.shifted:
             base = fourier(xp.array(base), xp, inverse=False)
             variable = fourier(xp.array(variable), xp, inverse=False) if len(variable) else variable
         fractions = xp.asarray(self.places.fractions)
@@ -227,7 +234,7 @@ class Sums:
             found["object"] = Window(values, stages.places.origin)
         if self.mixture is not None:
             base, variable, weights, tables = self.mixture
-            backwards = stages.model.subpixel
+            backwards = stages.shifted
             if "probe" in self.wanted:
                 found["probe"] = _space(base.sum(0), stages, backwards)
             if "variable_probe" in self.wanted:

@@ -127,6 +127,22 @@ def test_residual_and_adjoint_are_the_gradient(subpixel):
             assert np.allclose(found["scale"].values, expected["scale"].values, rtol=1e-11)
 
 
+def test_whole_pixels_need_no_shift():
+    values = parameters(modes=2)
+    values["positions"] = np.floor(values["positions"])
+    model = PtychoModel(SHAPE)
+    assert len(model.views(values, ALL).probes) == 1
+    plain = model.loss_and_gradient(values, block(counts()), ("object", "probe"))
+    shifted = model.loss_and_gradient(values, block(counts()), ("object", "probe", "positions"))
+    assert plain[0] == pytest.approx(shifted[0], rel=1e-12)
+    assert np.allclose(plain[2]["object"].values, shifted[2]["object"].values)
+    assert np.allclose(plain[2]["probe"], shifted[2]["probe"])
+    views = model.views(values, ALL)
+    back = model.adjoint(values, views, model.residual(values, views, block(counts()))[2], ("probe", "positions"))
+    assert np.allclose(back["positions"].values, shifted[2]["positions"].values)
+    assert np.allclose(back["probe"], shifted[2]["probe"])
+
+
 def test_the_adjoint_identity_of_the_product():
     values, random = parameters(modes=2, object_modes=2), np.random.default_rng(3)
     for subpixel in (True, False):
