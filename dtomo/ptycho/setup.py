@@ -129,7 +129,7 @@ def prepare(data: Data, settings: PtychoSettings, place: start.Place | None = No
     background = None
     arrange = as_it_is if data.near_field else to_model_order
     if "background" in settings.refine or data.dark is not None:
-        background = start.arrange(start.first_background(pattern, data.dark, data.mask))
+        background = arrange(start.first_background(pattern, data.dark, data.mask))
     parameters = start.first_parameters(
         probe,
         place,

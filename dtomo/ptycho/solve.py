@@ -94,10 +94,10 @@ def solve(
         stored = None if kept is None else kept.get(name)
         done[name] = _part(name, data, setup, settings, where, blocks, on_epoch, stored)
     parameters, losses = done["whole"]
-    found = _in_gauge(parameters, settings)
+    found = _in_gauge(parameters, data, settings)
     curve = None
     if settings.frc:
-        halves = [_in_gauge(done[name][0], settings) for name in ("first half", "second half")]
+        halves = [_in_gauge(done[name][0], data, settings) for name in ("first half", "second half")]
         curve = correlation(halves[0], halves[1], settings, data.pixel_size)
     return result_of(found, losses, parameters, data, setup, settings, curve)
 
@@ -147,8 +147,8 @@ def _part(
     return came.parameters, came.losses
 
 
-def _in_gauge(parameters: Parameters, settings: PtychoSettings) -> Parameters:
-    return gauge.fixed(parameters, exponential=settings.exponential, near_field=settings.near_field)
+def _in_gauge(parameters: Parameters, data: Data, settings: PtychoSettings) -> Parameters:
+    return gauge.fixed(parameters, exponential=settings.exponential, near_field=data.near_field)
 
 
 def correlation(
@@ -225,7 +225,7 @@ def result_of(
         history=np.asarray(losses, np.float64),
         loss=settings.loss,
         exponential=settings.exponential,
-        near_field=settings.near_field,
+        near_field=data.near_field,
         oversampling=settings.oversampling,
         background=found.get("background"),
         scale=found.get("scale"),

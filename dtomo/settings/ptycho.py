@@ -70,6 +70,17 @@ def _tile(value: Any) -> Any:
     return rows
 
 
+def _middle(value: Any) -> Any:
+    """A word, or row and column from ``"127,130"``."""
+    if not isinstance(value, str) or value in ("middle", "corner"):
+        return value
+    try:
+        row, column = (int(part) for part in value.split(","))
+    except ValueError as error:
+        raise ValueError("must be middle, corner, or a row and a column such as 127,130") from error
+    return row, column
+
+
 def _probe_text(value: str) -> str:
     return value if value in PROBES else os.path.abspath(value)
 
@@ -94,14 +105,14 @@ class PtychoSettings(RunSettings):
     Lengths: `pixel_size` of the detector and `defocus` of the probe in µm, `distance` (sample to detector) in mm,
     `energy` in keV; None: what the file says. `near_field`: the detector sees the exit wave `distance` behind the
     sample, magnified by `magnification`. `motion` says what the positions are of, `swap_axes`, `flip_rows` and
-    `flip_columns` how they lie; `flip_frames` how the detector does.
+    `flip_columns` how they lie; `flip_frames` how the detector does, `center` where its frequency zero is.
 
     `probe` is where the probe starts: the scan's own ("file"), from the mean pattern ("pattern"), a round aperture of
     `aperture` object pixels ("aperture"), or a file (NumPy, or HDF5 with its dataset); "auto": the scan's own if it has
     one, or else the pattern. `start` of the object: "flat", or "rough" with weak random phases. `padding`: pixels
     around what the probes cover. `support`: radius in object pixels beyond which the probe is zero. `phase_only`,
     `amplitude_limit` and `total_variation` (its strength, in units of the loss) are of the object. `saturation`: counts
-    from which a pixel says nothing. `frc` reconstructs two half-scans as well. `tile`: rows of the
+    from which a pixel says nothing, 0 for none. `frc` reconstructs two half-scans as well. `tile`: rows of the
     tiles that the object is cut into; auto: only where it does not fit the workers.
 
     Raises
@@ -112,6 +123,7 @@ class PtychoSettings(RunSettings):
 
     asked: ClassVar[dict[str, str]] = {
         "exclude_frames": "must be numbers and spans such as 3,17,40:44",
+        "center": "must be middle, corner, or a row and a column such as 127,130",
         "tile": "must be auto, no, or a number of rows",
         "refine": "must be names of positions, background, scale and distance, such as positions,background",
         "options": "must be names and values such as beta=0.9",
@@ -140,7 +152,7 @@ class PtychoSettings(RunSettings):
     amplitude_limit: Positive | None = None
     total_variation: Positive | None = None
     oversampling: Count = 1
-    near_field: bool = False
+    near_field: bool | None = None
     magnification: Positive | None = None
     dataset: str | None = None
     positions: FilePart | None = None
@@ -149,11 +161,11 @@ class PtychoSettings(RunSettings):
     swap_axes: bool = False
     flip_rows: bool = False
     flip_columns: bool = False
-    flip_frames: Literal["none", "rows", "columns", "both", "transpose"] | None = None
-    orientation: Literal["warn", "check", "trust"] = "warn"
+    flip_frames: str | None = None
+    center: Annotated[str | tuple[int, int] | None, BeforeValidator(_middle)] = None
     mask: FilePart | None = None
     dark: FilePart | None = None
-    saturation: Positive | None = None
+    saturation: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
     crop: Count | None = None
     exclude_frames: Frames = ()
     pixel_size: Positive | None = None
@@ -174,7 +186,7 @@ class PtychoSettings(RunSettings):
     @model_validator(mode="after")
     def _what_belongs_together(self) -> Self:
         for name, given in (("magnification", self.magnification is not None), ("refine", "distance" in self.refine)):
-            if given and not self.near_field:
+            if given and self.near_field is False:
                 shown = "--refine distance" if name == "refine" else f"--{name}"
                 raise ValueError(f"{shown} belongs to --near-field")
         if self.probe == "aperture" and self.aperture is None:

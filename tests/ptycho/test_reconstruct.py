@@ -10,6 +10,7 @@ from dtomo.ptycho.model import PtychoModel
 
 SIZE = 24
 RATES = {"rates": {"object": 0.05, "probe": 0.05}}
+STILL = {"rates": {"object": 0.0, "probe": 0.0}}
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +57,14 @@ def test_values_under_the_mask_do_not_matter_to_a_bit(scan):
 def test_half_scans_agree_at_low_frequencies_more_than_at_high_ones(scan):
     result = reconstruct(*scan, engine="adam", epochs=15, options=RATES, frc=True)
     assert result.frc is not None
-    assert result.frc.correlation[1:5].mean() > 0.5 > abs(result.frc.correlation[-4:].mean())
+    assert result.frc.correlation[:3].mean() > 0.5 > abs(result.frc.correlation[-4:].mean())
 
 
 def test_a_probe_of_ones_own_is_scaled_to_the_photons(scan):
     frames, positions = scan
     probe = np.ones((SIZE, SIZE), complex)
-    result = reconstruct(frames, positions, engine="adam", epochs=1, probe=probe, modes=2)
-    assert float(np.sum(abs(result.probe) ** 2)) == pytest.approx(frames.sum() / len(frames), rel=0.2)
+    result = reconstruct(frames, positions, engine="adam", epochs=1, probe=probe, modes=2, options=STILL)
+    assert float(np.sum(abs(result.probe) ** 2)) == pytest.approx(frames.sum() / len(frames), rel=1e-3)
 
 
 @pytest.mark.parametrize(
