@@ -201,7 +201,7 @@ def _positions(axes: Axes, result: PtychoResult) -> None:
     if before is not None:
         steps = np.hypot(*(result.positions - before).T)
         if steps.max() > 1e-6:
-            title = f"positions: moved by {steps.mean():.2f} pixels on average, {steps.max():.2f} at most"
+            title = f"positions: moved by {steps.mean():.2f} pixels (at most {steps.max():.2f})"
             start = before * scale
             axes.plot(start[:, 1], start[:, 0], "o", color=GRAY, mfc="none", markersize=size + 2, label="start")
             lines = np.stack([start, after, np.full_like(after, np.nan)], 1).reshape(-1, 2)

@@ -329,6 +329,8 @@ def _write(truth: PtychoTruth, overwrite: bool) -> None:
         detector["mask"] = np.zeros((size, size), np.uint32)
         file["entry_1/instrument_1/source_1/wavelength"] = truth.wavelength
         file["entry_1/instrument_1/source_1/energy"] = PLANCK * LIGHT / truth.wavelength
+        if truth.source_distance is not None:
+            file["entry_1/instrument_1/source_1/distance"] = -truth.source_distance  # before the sample
         # the sample's motion, (x, y, z): rows and columns of frames run along -y and -x
         moves = np.stack([steps[:, 1], steps[:, 0], np.zeros(count)], 1)
         file["entry_1/sample_1/geometry_1/translation"] = moves

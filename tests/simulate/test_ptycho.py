@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from dtomo.errors import UserError
+from dtomo.io.ptycho.opening import open_ptycho
+from dtomo.ptycho.frames import FrameBlock, to_model_order
+from dtomo.ptycho.model import PtychoModel
 from dtomo.simulate.ptycho import GROUP, PtychoTruth, read_ptycho_truth, simulate_ptycho
 from dtomo.simulate.ptycho_parts import (
     focused_probe,
@@ -134,6 +137,37 @@ def test_the_file_states_positions_of_the_sample(tmp_path):
     np.testing.assert_allclose(probe_motion, truth.stated_positions @ basis.T, atol=1e-15)
     error = truth.stated_positions - truth.positions
     assert 1.5 < np.sqrt((error**2).sum(1).mean()) < 5
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_the_reader_of_scans_reads_it(tmp_path, near):
+    """Pixel sizes and positions come back but for a common shift, frames to the last count."""
+    truth = small(tmp_path / "scan.cxi", near_field=near, position_error=1.0)
+    scan = open_ptycho(tmp_path / "scan.cxi", near_field=near)
+    assert scan.shape == (12, 16, 16)
+    assert scan.object_pixel_size == pytest.approx((truth.pixel_size,) * 2)
+    assert scan.wavelength == truth.wavelength
+    assert scan.magnification == pytest.approx(truth.magnification)
+    assert scan.mask is None
+    assert not scan.warnings
+    moved = scan.positions / scan.object_pixel_size - truth.stated_positions
+    np.testing.assert_allclose(moved, np.broadcast_to(moved[0], moved.shape), atol=1e-9)
+    for number in (0, 11):
+        np.testing.assert_array_equal(scan.frames.read(slice(number, number + 1))[0], truth.counts(number))
+
+
+def test_the_truth_is_the_best_that_the_model_can_do(tmp_path):
+    """Of the frames without noise nothing is left; of counts what is left is a quarter per pixel, as of √Poisson."""
+    truth = small(tmp_path / "scan.cxi", size=64, photons=1e6, background=30.0)
+    frames = np.stack([truth.expected(number) for number in range(12)])
+    counts = np.stack([truth.counts(number) for number in range(12)])
+    left = []
+    for images in (frames, counts):
+        block = FrameBlock(np.arange(12), to_model_order(images).astype(np.float32))
+        loss, count, _ = PtychoModel((64, 64)).loss_and_gradient(truth.parameters, block, ())
+        left.append(loss / count)
+    assert left[0] < 1e-3
+    assert left[1] == pytest.approx(0.25, abs=0.02)
 
 
 def test_frames_lie_within_the_object_and_the_file_repeats(tmp_path):
