@@ -222,7 +222,6 @@ def test_inverse(cupy):
         (sirt, np.float32, {"weights": True, "lower": 0.0}), (sirt, np.complex64, {"initial": True}),
         (cgls, np.float32, {"initial": True, "damping": 0.5}), (cgls, np.complex64, {"weights": True}),
     ],
-    ids=str,
 )  # fmt: skip
 def test_with_the_projector(cupy, small_blocks, tmp_path, method, dtype, options):
     """In any layout, and from a checkpoint."""
