@@ -1,1 +1,6 @@
 """Files of ptychography: scans in, results out."""
+
+from dtomo.io.ptycho.opening import open_ptycho, recognise_ptycho
+from dtomo.io.ptycho.scan import PtychoScan
+
+__all__ = ["PtychoScan", "open_ptycho", "recognise_ptycho"]

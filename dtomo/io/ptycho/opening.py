@@ -1,0 +1,381 @@
+"""``open_ptycho``: recognise a scan by its content, read it, put the user's word on top, and check that all fits."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dtomo.errors import UserError
+from dtomo.io.hdf5_files import open_hdf5
+from dtomo.io.ptycho.arranged import ArrangedFrames, Arrangement
+from dtomo.io.ptycho.cxi import is_cxi, read_cxi
+from dtomo.io.ptycho.given import Given, given_array, table_of_positions, unit_factor
+from dtomo.io.ptycho.hdf5 import read_hdf5
+from dtomo.io.ptycho.masks import Look, look_at
+from dtomo.io.ptycho.npz import read_npz
+from dtomo.io.ptycho.ptyd import is_ptyd, read_ptyd
+from dtomo.io.ptycho.reading import PtychoReading, wavelength_of
+from dtomo.io.ptycho.scan import PtychoScan
+
+ZIP = b"PK\x03\x04"
+"""How NumPy archives begin."""
+FLIPS = {
+    "none": (False, False, False),
+    "rows": (False, True, False),
+    "columns": (False, False, True),
+    "both": (False, True, True),
+    "transpose": (True, False, False),
+    "transpose-rows": (True, True, False),
+    "transpose-columns": (True, False, True),
+    "transpose-both": (True, True, True),
+}
+"""What is done to frames, by name: transposed, then turned over along rows, along columns."""
+
+
+def recognise_ptycho(path: str | os.PathLike[str], dataset: str | None = None) -> str | None:
+    """The format of a scan by its content: "cxi", "ptyd", "npz", or "hdf5" where `dataset` names frames; else None.
+
+    Raises
+    ------
+    UserError
+        Nothing there, or it cannot be opened.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
+    if path.is_dir():
+        return None
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from error
+    if head == ZIP:
+        return "npz"
+    if not h5py.is_hdf5(path):
+        return None
+    with open_hdf5(path) as opened:
+        if is_ptyd(opened):
+            return "ptyd"
+        if is_cxi(opened):
+            return "cxi"
+    return None if dataset is None else "hdf5"
+
+
+def open_ptycho(
+    path: str | os.PathLike[str],
+    *,
+    dataset: str | None = None,
+    positions: Given | None = None,
+    position_unit: str | None = None,
+    motion: str | None = None,
+    swap_axes: bool = False,
+    flip_rows: bool = False,
+    flip_columns: bool = False,
+    flip_frames: str | None = None,
+    center: str | Sequence[int] | None = None,
+    crop: int | Sequence[int] | None = None,
+    exclude: Sequence[int] = (),
+    mask: Given | None = None,
+    background: Given | None = None,
+    probe: ArrayLike | None = None,
+    saturation: float | None = None,
+    wavelength: float | None = None,
+    energy: float | None = None,
+    distance: float | None = None,
+    detector_pixel: float | Sequence[float] | None = None,
+    near_field: bool | None = None,
+    magnification: float | None = None,
+) -> PtychoScan:
+    """Open a ptychographic scan: CXI, ptypy's .ptyd, a NumPy archive or any other HDF5, told by content.
+
+    Metadata are read, and at most 256 MB of evenly spaced frames, in which pixels without counts (gaps, NaN, constant
+    ones) and saturation are looked for. What is given here counts more than what the file says.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dataset
+        Frames of an HDF5 file (or array of an archive) that holds several stacks or follows no known layout.
+    positions
+        Row and column of each frame ``(frame, 2)``, or a file: text, NPY, ``FILE.h5:/dataset``.
+    position_unit
+        "m", "mm", "um", "nm" or "pixels" (of the object); needed where nothing else says it.
+    motion
+        What the positions are of: the "probe" on the object, or the "sample", which moves the other way. Default: in
+        CXI the sample, else the probe.
+    swap_axes, flip_rows, flip_columns
+        Positions are (column, row); run the other way along rows, along columns (after swapping).
+    flip_frames
+        What is done to the frames: one of `FLIPS`. They are turned over about frequency zero, which stays where it is.
+    center
+        Where frequency zero is in the stored frames: "middle" (row N // 2, column N // 2), "corner" ([0, 0]), or a row
+        and a column. Default: the corner in NumPy archives, else the middle.
+    crop
+        Rows and columns around frequency zero that are used.
+    exclude
+        Frames to leave out, from 0.
+    mask
+        Good pixels as stored (true), of the whole frame: array, NPY, TIFF, ``FILE.h5:/dataset``; in place of the
+        file's.
+    background
+        Counts without beam, likewise.
+    probe
+        First guess ``(row, column)`` or ``(mode, row, column)``, complex, of the frames as they are used.
+    saturation
+        Counts at which the detector stops counting; 0: none does.
+    wavelength, energy
+        Metres, or keV.
+    distance, detector_pixel
+        From sample to detector, and size (height and width) of its pixels as stored; metres.
+    near_field, magnification
+        Whether frames are images of the exit wave, and how much larger.
+
+    Returns
+    -------
+    PtychoScan
+
+    Raises
+    ------
+    UserError
+        A file that is missing, truncated or of an unknown kind, no positions, shapes that do not fit, units that are
+        not known.
+    """
+    reading = _read(Path(path), dataset)
+    _put_positions(reading, positions, position_unit)
+    _put_images(reading, mask, background)
+    _put_numbers(reading, wavelength, energy, distance, detector_pixel)
+    if near_field is not None:
+        reading.put("near_field", near_field, "given")
+    look = look_at(reading.frames, reading.mask)
+    reading.warnings += look.notes
+    if look.bad.any():
+        reading.mask = ~look.bad if reading.mask is None else reading.mask & ~look.bad
+    arrangement = _arrangement(reading, center, crop, flip_frames)
+    if center is None or isinstance(center, str):
+        _check_center(reading, look, center or reading.center)
+    scan = _scan(reading, arrangement, probe, _magnification(reading, magnification))
+    seen = look.saturation if saturation is None else saturation
+    scan = dataclasses.replace(scan, saturation=seen if seen else None)
+    scan = _oriented(scan, reading, motion, swap_axes, flip_rows, flip_columns)
+    if not len(exclude):
+        return scan
+    gone = np.asarray(exclude, np.int64)
+    if (gone < 0).any() or (gone >= scan.shape[0]).any():
+        raise UserError(
+            f"{path} has frames 0 to {scan.shape[0] - 1}; it has none of number {int(gone.max())} to exclude"
+        )
+    return scan.select(np.setdiff1d(np.arange(scan.shape[0]), gone))
+
+
+def _read(path: Path, dataset: str | None) -> PtychoReading:
+    kind = recognise_ptycho(path, dataset)
+    if kind == "cxi":
+        return read_cxi(path, dataset)
+    if kind == "ptyd":
+        return read_ptyd(path)
+    if kind == "npz":
+        return read_npz(path, dataset)
+    if kind == "hdf5" or (path.is_file() and h5py.is_hdf5(path)):
+        return read_hdf5(path, dataset)
+    if path.is_file() and not path.stat().st_size:
+        raise UserError(f"{path} is empty (0 bytes)")
+    raise UserError(
+        f"{path} is no ptychographic scan dtomo knows: CXI, ptypy's .ptyd, HDF5 or a NumPy archive (.npz) was expected"
+    )
+
+
+def _put_positions(reading: PtychoReading, given: Given | None, unit: str | None) -> None:
+    if given is not None:
+        array, where, file = given_array(given, "positions")
+        reading.put("positions", table_of_positions(array, where), f"given: {where}")
+        reading.position_unit, reading.motion = None, "probe"
+        if file is not None:
+            reading.inputs.append(file)
+    if reading.positions is None:
+        raise UserError(
+            f"{reading.path} has no positions for its {reading.frames.shape[0]} frames; give them with positions=... "
+            "(--positions FILE)"
+        )
+    where = reading.found["positions"]
+    if unit is not None:
+        reading.found["positions"] += f" (taken as {unit})"
+        reading.position_unit, where = unit, "position_unit"
+    if reading.position_unit is None:
+        raise UserError(
+            f"{where} has no unit: say with position_unit=... (--position-unit) whether it is m, mm, um, nm or pixels "
+            "of the object"
+        )
+    reading.position_unit, factor = unit_factor(reading.position_unit, where)
+    reading.positions = reading.positions * factor
+
+
+def _put_images(reading: PtychoReading, mask: Given | None, background: Given | None) -> None:
+    shape = reading.frames.shape[1:]
+    for what, value, kinds in (("mask", mask, "uifb"), ("background", background, "uif")):
+        if value is None:
+            continue
+        array, where, file = given_array(value, what, kinds=kinds)
+        if array.shape != shape:
+            raise UserError(f"{where} has shape {array.shape}, but the frames as stored have {shape}; they must match")
+        if file is not None:
+            reading.inputs.append(file)
+        good = array > 0 if what == "mask" else np.asarray(array, np.float64)
+        reading.put(what, good, f"given: {where}")
+    if reading.mask is not None and not reading.mask.any():
+        raise UserError(f"{reading.found['mask']}: the mask leaves no good pixel; is it inverted? True means good")
+
+
+def _put_numbers(
+    reading: PtychoReading,
+    wavelength: float | None,
+    energy: float | None,
+    distance: float | None,
+    detector_pixel: float | Sequence[float] | None,
+) -> None:
+    if wavelength is not None and energy is not None:
+        raise UserError("wavelength and energy say the same; give one of them")
+    for name, value in (("wavelength", wavelength), ("energy", energy), ("distance", distance)):
+        if value is None:
+            continue
+        if not (math.isfinite(value) and value > 0):
+            raise UserError(f"{name} must be a positive number, not {value}")
+        if name == "energy":
+            reading.put("wavelength", wavelength_of(value), "given: energy")
+        else:
+            reading.put(name, float(value), "given")
+    if detector_pixel is not None:
+        size = np.asarray(detector_pixel, np.float64).reshape(-1)
+        if size.size not in (1, 2) or not np.isfinite(size).all() or not (size > 0).all():
+            raise UserError(f"detector_pixel is a positive length, or height and width; got {detector_pixel}")
+        height, width = (float(one) for one in np.broadcast_to(size, 2))
+        reading.put("detector_pixel", (height, width), "given")
+
+
+def _arrangement(
+    reading: PtychoReading, center: str | Sequence[int] | None, crop: int | Sequence[int] | None, flip: str | None
+) -> Arrangement:
+    """What is done to the frames."""
+    if flip is not None and flip not in FLIPS:
+        raise UserError(f"flip_frames is one of {', '.join(FLIPS)}; got {flip!r}")
+    transpose, rows, columns = FLIPS[flip or "none"]
+    shape = reading.frames.shape[1:]
+    corner = (reading.center if center is None else center) == "corner"
+    middle: tuple[int, ...] = (shape[0] // 2, shape[1] // 2)
+    given = center is not None and not isinstance(center, str)
+    if given:
+        middle = tuple(int(one) for one in center)  # type: ignore[union-attr]
+        inside = len(middle) == 2 and all(0 < one < count for one, count in zip(middle, shape))
+        if not inside:
+            raise UserError(f"center is a row and a column within the frames of {shape}; got {center}")
+    elif center is not None and center not in ("middle", "corner"):
+        raise UserError(f"center is 'middle', 'corner', or a row and a column; got {center!r}")
+    if crop is None:
+        size = tuple(2 * min(one, count - one) for one, count in zip(middle, shape)) if given else shape
+    else:
+        size = tuple(int(one) for one in np.broadcast_to(np.asarray(crop, np.int64).reshape(-1), 2))
+    starts = [one - length // 2 for one, length in zip(middle, size)]
+    if any(start < 0 or length < 2 or start + length > count for start, length, count in zip(starts, size, shape)):
+        raise UserError(
+            f"{size[0]} × {size[1]} pixels around row {middle[0]}, column {middle[1]} do not lie within frames of "
+            f"{shape[0]} × {shape[1]}; choose a smaller crop (--crop)"
+        )
+    window = (starts[0], starts[0] + size[0], starts[1], starts[1] + size[1])
+    return Arrangement(window, corner, transpose, rows, columns)
+
+
+def _check_center(reading: PtychoReading, look: Look, center: str) -> None:
+    """Warn where most light is not where frequency zero is said to be."""
+    if reading.near_field:
+        return
+    total = look.mean.sum()
+    rows, columns = (max(1, count // 8) for count in look.mean.shape)
+
+    def share(image: NDArray[np.float64]) -> float:
+        top, left = (count // 2 for count in image.shape)
+        return float(image[top - rows : top + rows, left - columns : left + columns].sum() / max(total, 1e-300))
+
+    middle, corner = share(look.mean), share(np.fft.fftshift(look.mean))
+    here, there, other = (middle, corner, "corner") if center == "middle" else (corner, middle, "middle")
+    if there > 4 * here and there > 0.25:
+        reading.warnings.append(
+            f"most light of {reading.frames.location} is not where frequency zero is taken to be, the {center} of the "
+            f"frames, but in the {other}: if so, say center='{other}'"
+        )
+
+
+def _magnification(reading: PtychoReading, given: float | None) -> float:
+    if given is not None:
+        if not (math.isfinite(given) and given > 0):
+            raise UserError(f"magnification must be a positive number, not {given}")
+        reading.found["magnification"] = "given"
+        return float(given)
+    if reading.near_field and reading.source_distance is not None and reading.distance is not None:
+        reading.found["magnification"] = f"{reading.found['source_distance']} and the distance"
+        return 1 + reading.distance / reading.source_distance
+    return 1.0
+
+
+def _scan(
+    reading: PtychoReading, arrangement: Arrangement, probe: ArrayLike | None, magnification: float
+) -> PtychoScan:
+    whole = arrangement.window == (0, reading.frames.shape[1], 0, reading.frames.shape[2])
+    mask = None if reading.mask is None else np.ascontiguousarray(arrangement(reading.mask))
+    guess: NDArray[Any] | None = reading.probe
+    if guess is not None:
+        if guess.shape[1:] == reading.frames.shape[1:] and whole:
+            guess = np.ascontiguousarray(arrangement.turned(guess))
+        else:
+            reading.warnings.append(
+                f"{reading.found.pop('probe')} is not used: it does not have the size of the frames"
+            )
+            guess = None
+    if probe is not None:
+        guess = np.asarray(probe, np.complex64)
+        guess = guess[None] if guess.ndim == 2 else guess
+        reading.found["probe"] = "given"
+    pixel = reading.detector_pixel
+    directions = reading.directions
+    if arrangement.transpose:
+        pixel = pixel and (pixel[1], pixel[0])
+    assert reading.positions is not None
+    assert reading.position_unit is not None
+    return PtychoScan(
+        path=reading.path,
+        format=reading.format,
+        frames=ArrangedFrames(reading.frames, arrangement, None if mask is None or mask.all() else mask),
+        positions=reading.positions,
+        position_unit=reading.position_unit,
+        wavelength=reading.wavelength,
+        distance=reading.distance,
+        detector_pixel=pixel,
+        mask=None if mask is None or mask.all() else mask,
+        background=None if reading.background is None else arrangement(reading.background).astype(np.float32),
+        probe=guess,
+        intensities=reading.intensities,
+        near_field=reading.near_field,
+        magnification=magnification,
+        directions=directions,
+        found=reading.found,
+        warnings=tuple(reading.warnings),
+        inputs=tuple(dict.fromkeys(reading.inputs)),
+    )
+
+
+def _oriented(
+    scan: PtychoScan, reading: PtychoReading, motion: str | None, swap_axes: bool, flip_rows: bool, flip_columns: bool
+) -> PtychoScan:
+    if motion not in (None, "sample", "probe"):
+        raise UserError(f"motion is 'sample' or 'probe'; got {motion!r}")
+    moved = motion or reading.motion
+    scan.found["motion"] = f"of the {moved}, {'given' if motion else 'as the format has it'}"
+    if moved == "sample":
+        scan = dataclasses.replace(scan, positions=-scan.positions)
+    return scan.reoriented(swap_axes=swap_axes, flip_rows=flip_rows, flip_columns=flip_columns)
