@@ -119,11 +119,37 @@ def _residual_on_device(flat: Any, measured: Any, detector: Detector, derivative
 
 
 @kernel
+def _logarithms(x, bits):  # type: ignore[no-untyped-def]
+    """Natural logarithms of positive numbers, in place; of float32 by their binary exponents, in vectors.
+
+    With x = 2^e m, √½ ≤ m < √2 and t = (m - 1)/(m + 1), ln m = 2 (t + t³/3 + t⁵/5 + …) to 1e-9.
+    """
+    if x.itemsize == 8:
+        for k in range(x.size):
+            x[k] = np.log(x[k])
+        return
+    root = np.int32(0x3F3504F3)  # √½ as float32
+    mantissas, one, ln2 = bits.view(np.float32), np.float32(1), np.float32(0.6931471805599453)
+    third, fifth, seventh, ninth = np.float32(1 / 3), np.float32(1 / 5), np.float32(1 / 7), np.float32(1 / 9)
+    given = x.view(np.int32)
+    for k in range(x.size):
+        bits[k] = np.int32(np.int32(np.int32(given[k] - root) & np.int32(0x7FFFFF)) + root)
+    for k in range(x.size):
+        exponent = np.float32(np.int32(np.int32(given[k] - root) >> np.int32(23)))
+        t = (mantissas[k] - one) / (mantissas[k] + one)
+        q = t * t
+        series = one + q * (third + q * (fifth + q * (seventh + q * ninth)))
+        x[k] = exponent * ln2 + (t + t) * series
+
+
+@kernel
 def _residual(waves, measured, kind, good, background, saturation, constants, derivative):  # type: ignore[no-untyped-def]
     frames, modes, rows, columns = waves.shape
     tiny, epsilon = constants
     zero, one = tiny - tiny, tiny / tiny  # of the waves' precision, so that nothing becomes float64
     w, s = np.empty(columns, background.dtype), np.empty(columns, background.dtype)
+    value, ratio = np.empty(columns, background.dtype), np.empty(columns, background.dtype)
+    bits = np.empty(columns, np.int32)
     total = np.zeros(columns, np.float64)
     for frame in range(frames):
         for r in range(rows):
@@ -154,9 +180,14 @@ def _residual(waves, measured, kind, good, background, saturation, constants, de
                 for c in range(columns):
                     i = background.dtype.type(counts[c]) if use[c] else zero
                     free = (not use[c]) or (i >= saturation and s[c] > i)
-                    w[c] = zero if free else one - i / (s[c] + epsilon)
-                    if not free:
-                        total[c] += s[c] - i - i * np.log((s[c] + epsilon) / (i + epsilon))
+                    v = one - i / (s[c] + epsilon)
+                    w[c] = zero if free else v
+                    value[c] = zero if free else s[c] - i
+                    ratio[c] = (s[c] + epsilon) / (i + epsilon)
+                    s[c] = zero if free else i
+                _logarithms(ratio, bits)
+                for c in range(columns):
+                    total[c] += value[c] - s[c] * ratio[c]
             for mode in range(modes):
                 q = waves[frame, mode, r]
                 for c in range(columns):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dtomo.errors import UserError
-from dtomo.kernels.detection import LOSSES, Detector, intensities, residual
+from dtomo.kernels.detection import LOSSES, Detector, _logarithms, intensities, residual
 from tests import laws
 
 FRAMES, SHAPE = 3, (4, 5)
@@ -69,6 +69,16 @@ def test_counts_of_any_kind_give_the_same_bits():
         detector = Detector("amplitude", good, background, np.inf)
         results.append((residual(waves, counts.astype(kind), detector), waves.tobytes()))
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2.5e-7), (np.float64, 4e-16)])
+def test_logarithms(dtype, tolerance):
+    random = np.random.default_rng(0)
+    given = np.concatenate([[1, 0.5, 2], 10 ** random.uniform(-30, 30, 500), 1 + random.uniform(-0.4, 0.6, 500)])
+    given = given.astype(dtype)
+    found, expected = given.copy(), np.log(given.astype(np.float64))
+    _logarithms(found, np.empty(given.size, np.int32))
+    assert np.all(np.abs(found - expected) <= tolerance * np.maximum(np.abs(expected), np.finfo(dtype).tiny))
 
 
 def test_other_losses_are_refused():
