@@ -8,10 +8,10 @@ import importlib as _importlib
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["ParallelBeam", "Scan", "UserError", "algorithms", "open", "operators", "recon", "simulate"]
+__all__ = ["ParallelBeam", "Scan", "UserError", "algorithms", "open", "operators", "ptycho", "recon", "simulate"]
 
 if TYPE_CHECKING:
-    from dtomo import algorithms, operators, recon, simulate
+    from dtomo import algorithms, operators, ptycho, recon, simulate
     from dtomo.errors import UserError
     from dtomo.geometry import ParallelBeam
     from dtomo.io import Scan, open
@@ -23,6 +23,7 @@ _WHERE = {
     "UserError": ("dtomo.errors", "UserError"),
     "algorithms": ("dtomo.algorithms", None),
     "operators": ("dtomo.operators", None),
+    "ptycho": ("dtomo.ptycho", None),
     "recon": ("dtomo.recon", None),
     "simulate": ("dtomo.simulate", None),
 }

@@ -13,6 +13,7 @@ from dtomo.cli.center import center
 from dtomo.cli.convert import convert
 from dtomo.cli.demo import demo
 from dtomo.cli.info import info
+from dtomo.cli.ptycho import ptycho
 from dtomo.cli.recon import recon
 from dtomo.cli.simulate import app as simulate
 from dtomo.cli.slurm_script import slurm_script
@@ -71,6 +72,7 @@ app.command()(demo)
 app.command()(info)
 app.command()(center)
 app.command()(recon)
+app.command()(ptycho)
 app.command()(convert)
 app.command("slurm-script")(slurm_script)
 app.add_typer(simulate, name="simulate")

@@ -69,3 +69,42 @@ def scan(
             f"{output}: {len(truth.angles)} projections of {truth.slices} rows and {truth.columns} columns, "
             f"rotation axis at column {truth.center:g}"
         )
+
+
+@app.command()
+def ptycho(
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="CXI file, such as scan.cxi.")],
+    size: Annotated[int | None, typer.Option(help="Rows and columns of frames; default 128.")] = None,
+    positions: Annotated[int | None, typer.Option(help="Number of frames; default 400.")] = None,
+    modes: Annotated[int | None, typer.Option(help="Incoherent modes of the probe; default 2.")] = None,
+    photons: Annotated[float | None, typer.Option(help="Mean photons of a frame; default 100000.")] = None,
+    position_error: Annotated[
+        float | None, typer.Option(help="Error of the positions in the file, root mean square, object pixels.")
+    ] = None,
+    background: Annotated[float | None, typer.Option(help="Mean counts per pixel from elsewhere.")] = None,
+    near_field: Annotated[
+        bool, typer.Option("--near-field", help="Magnified images in place of patterns far away.")
+    ] = False,
+    aperture: Annotated[str | None, typer.Option(help="Of the lens: circle (default), rectangle, zone plate.")] = None,
+    scan_path: Annotated[str | None, typer.Option(help="spiral (default) or grid.")] = None,
+    overlap: Annotated[
+        float | None, typer.Option(help="Part of the probe's diameter that neighbours share; default 0.75.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of object, positions and noise; default 0.")] = None,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a ptychographic scan of a known object with photon noise; the truth lies in it, too."""
+    given: dict[str, Any] = {name: value for name, value in locals().items() if value is not None}
+    for name in ("output", "quiet"):
+        del given[name]
+    from dtomo.simulate.ptycho import simulate_ptycho
+
+    truth = simulate_ptycho(output, **given)
+    if not quiet:
+        rows, columns = truth.object.shape
+        frame = truth.probe.shape[-1]
+        print(
+            f"{output}: {len(truth.positions)} frames of {frame} × {frame}, {len(truth.probe)} probe modes, object of "
+            f"{rows} × {columns} pixels"
+        )

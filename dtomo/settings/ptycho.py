@@ -175,6 +175,9 @@ class PtychoSettings(RunSettings):
     seed: Annotated[int, Field(ge=0)] = 0
     tile: Annotated[int | Literal["auto", "no"], BeforeValidator(_tile)] = "auto"
 
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
     @model_validator(mode="after")
     def _slices_are_apart(self) -> Self:
         if self.slices > 1 and self.slice_distance is None:

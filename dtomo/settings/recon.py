@@ -89,6 +89,9 @@ class ReconSettings(RunSettings):
                 raise ValueError("--zingers works on counts and transmissions, not on --values integrals")
         return self
 
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
     @classmethod
     def translated(cls, given: dict[str, Any]) -> dict[str, Any]:
         """``normalized`` put as ``values``."""

@@ -1,0 +1,51 @@
+"""``dtomo simulate ptycho`` and ``dtomo ptycho`` as a user types them."""
+
+import pytest
+
+
+@pytest.fixture
+def scan(here, tmp_path):
+    done = here("simulate", "ptycho", "scan.cxi", "--size", 32, "--positions", 40, "--modes", 1)
+    assert done.returncode == 0
+    assert "40 frames of 32 × 32" in done.stdout
+    return tmp_path / "scan.cxi"
+
+
+def test_from_scan_to_pictures(here, scan, tmp_path):
+    done = here("ptycho", scan, "out.h5", "--engine", "adam", "--epochs", 3, "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 epochs done, loss" in done.stderr
+    assert (tmp_path / "out.h5").is_file()
+    assert len(list((tmp_path / "out_pictures").glob("*.png"))) >= 5
+    again = here("ptycho", "--config", "out.h5.run.yaml", "--epochs", 1, "--overwrite", "--no-pictures", "-q")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+
+def test_a_plan_stops_there(here, scan, tmp_path):
+    done = here("ptycho", scan, "out.h5", "--plan")
+    assert done.returncode == 0
+    assert "time: about" in done.stdout
+    assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ((), "SCAN and OUT"),
+        (("nowhere.cxi", "out.h5"), "nowhere.cxi"),
+        (("SCAN", "out.txt"), ".h5"),
+        (("SCAN", "out.h5", "--engine", "magic"), "--engine"),
+        (("SCAN", "out.h5", "--refine", "luck"), "--refine"),
+        (("SCAN", "out.h5", "--option", "speed"), "--options"),
+        (("SCAN", "out.h5", "--batch", "0"), "--batch"),
+        (("SCAN", "out.h5", "--mask", "nowhere.npy"), "nowhere.npy"),
+        (("SCAN", "SCAN"), "input"),
+    ],
+)
+def test_wrong_words_are_one_sentence_and_exit_code_2(here, scan, tmp_path, words, part):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = here("ptycho", *(scan if word == "SCAN" else word for word in words), *(("--workers", 1) if words else ()))
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
