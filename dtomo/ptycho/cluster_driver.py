@@ -2,16 +2,17 @@
 
 In each pass every worker gets one task, which evaluates its blocks of the step and adds up whole nodes of the sum tree;
 one task on the first worker puts the nodes together and updates the state, which stays there; what it returns (what is
-sent to the blocks) is the future that the tasks of the next pass start from. All steps of an epoch are submitted at
-once, unless the engine decides after each pass whether another one follows. A step of one block is no work for two
-workers: if all are such, the first worker does whole epochs alone.
+sent to the blocks) is the future that the tasks of the next pass start from. The passes of an epoch are submitted at
+once. Which step a pass is for is found out by the workers, as the engine decides after each pass whether another one
+follows for the same frames: as many are submitted as the last epoch took, more if that was not enough, and those that
+find the epoch done do nothing. A step of one block is no work for two workers: if all are such, the first worker does
+whole epochs alone.
 
 What a worker holds (frames, what blocks keep, the state) lies in its process, outside Dask: nothing copies or
 computes it again behind the driver's back. Tasks that miss it say so, and the run goes back to a copy of the state.
 """
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,10 @@ from dtomo.distributed import graph
 from dtomo.distributed.graph import Key, PinnedTask, Ref
 from dtomo.distributed.sums import Node, sum_of_parts
 from dtomo.ptycho.driver import LocalRunner
-from dtomo.ptycho.engine import Engine, Parameters
+from dtomo.ptycho.engine import Parameters
 from dtomo.ptycho.evaluator import Problem, Share, sent_of, steps_of
 from dtomo.ptycho.nested import mapped
-from dtomo.ptycho.workers import Lost, WorkersRunner
+from dtomo.ptycho.workers import Lost, WorkersRunner, all_owners, expected, shares_of
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -35,34 +36,99 @@ UNEVEN, NOTICED = 1.2, 0.1
 """How much longer than the mean, and how many seconds, a worker takes in an epoch before blocks are shared out anew."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _At:
+    """Where a run is: the epoch, the step in it, and whether this is the first pass of the step."""
+
+    epoch: int
+    step: int = 0
+    first: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What all passes of an epoch have in common: its number, and where each worker's part of the blocks ends."""
+
+    epoch: int
+    ends: tuple[float, ...]
+
+
 @dataclasses.dataclass
 class _Here:
-    """What a worker holds of a run."""
+    """What a worker holds of a run.
+
+    Attributes
+    ----------
+    runner
+        Frames, what blocks keep; on the first worker the state.
+    passes
+        How many the state has seen.
+    used
+        How many of them in this epoch.
+    at
+        Where the state is.
+    kept_by
+        The last pass that evaluated a block.
+    seconds
+        That workers took for their blocks in this epoch, by address.
+    steps
+        Of the epoch whose number stands before.
+    owned
+        The owner of each block, for the ends that stand before.
+    """
 
     runner: LocalRunner
     passes: int = 0
+    used: int = 0
+    at: _At | None = None
     kept_by: dict[int, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    steps: tuple[int, list[list[int]]] = (-1, [])
+    owned: tuple[tuple[float, ...], dict[int, int]] = ((), {})
+
+    def steps_in(self, plan: _Plan) -> list[list[int]]:
+        """Blocks of each step."""
+        if self.steps[0] != plan.epoch:
+            self.steps = plan.epoch, steps_of(self.runner.problem, plan.epoch)
+        return self.steps[1]
+
+    def share(self, plan: _Plan, at: _At, worker: int) -> Share:
+        """What a worker has to do in a pass."""
+        if self.owned[0] != plan.ends:
+            self.owned = plan.ends, all_owners(self.runner.problem.blocks, plan.ends)
+        owner, steps = self.owned[1], self.steps_in(plan)
+        blocks = steps[at.step]
+        places = tuple(place for place, block in enumerate(blocks) if owner[block] == worker)
+        coming = steps[at.step + 1] if at.step + 1 < len(steps) else []
+        following = next((block for block in coming if owner[block] == worker), None)
+        return Share(places, tuple(blocks[place] for place in places), len(blocks), following)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Report:
-    """What the client waits for: sums of the epoch so far, seconds of each worker, whether another pass follows."""
+    """What the client waits for.
+
+    Attributes
+    ----------
+    loss, count
+        Sums of the epoch so far.
+    seconds
+        That each worker took for its blocks.
+    used
+        Passes of the epoch so far.
+    left
+        Steps that are not over.
+    """
 
     loss: float
     count: float
-    seconds: dict[str, float]
-    more: bool
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    used: int = 0
+    left: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pass:
-    """Number of a pass in the run, and whether it is the first of its step, and of its epoch."""
-
-    number: int
-    first: bool
-    begins: bool
-
+_Part = tuple[dict[Node, Any], str, float]
+"""Sums over nodes, by whom, and seconds that they took."""
 
 _RUNS: dict[str, _Here] = {}
 """Runs that this process works for, by name."""
@@ -70,11 +136,18 @@ _RUNS: dict[str, _Here] = {}
 
 def _here(name: str, problem: Problem) -> _Here:
     if name not in _RUNS:
+        expected(name)
         from distributed import get_worker
 
         limit = get_worker().memory_manager.memory_limit
         _RUNS[name] = _Here(LocalRunner(problem, limit))
     return _RUNS[name]
+
+
+def _address() -> str:
+    from distributed import get_worker
+
+    return str(get_worker().address)
 
 
 def _with_state(name: str, number: int | None = None) -> _Here:
@@ -87,13 +160,21 @@ def _with_state(name: str, number: int | None = None) -> _Here:
 def _begin(name: str, problem: Problem, parameters: Parameters) -> dict[str, Any]:
     here = _here(name, problem)
     here.runner.begin(parameters)
-    return sent_of(here.runner.state)
+    return _sent_of(here)
 
 
 def _restore(name: str, problem: Problem, state: dict[str, Any]) -> dict[str, Any]:
     here = _here(name, problem)
     here.runner.state = mapped(state, problem.own)
-    return sent_of(here.runner.state)
+    return _sent_of(here)
+
+
+def _sent_of(here: _Here) -> dict[str, Any]:
+    return {**sent_of(here.runner.state), "at": here.at}
+
+
+def _now(at: _At | None, plan: _Plan) -> _At:
+    return at if at is not None and at.epoch == plan.epoch else _At(plan.epoch)
 
 
 def _put_kept(name: str, problem: Problem, kept: dict[int, Any]) -> None:
@@ -103,46 +184,55 @@ def _put_kept(name: str, problem: Problem, kept: dict[int, Any]) -> None:
 
 
 def _evaluate(
-    name: str, problem: Problem, sent: dict[str, Any], share: Share, at: _Pass, known: tuple[int, ...], worker: str
-) -> tuple[dict[Node, Any], str, float]:
-    """Sums of a share of blocks; `known` are those of them that must have kept something by now."""
-    here = _here(name, problem)
-    evaluator = here.runner.evaluator
+    name: str, problem: Problem, sent: dict[str, Any], plan: _Plan, number: int, worker: int, address: str
+) -> _Part:
+    """A worker's part of pass `number`."""
+    here, at = _here(name, problem), _now(sent["at"], plan)
+    if at.step >= len(here.steps_in(plan)):
+        return {}, address, 0.0
+    evaluator, share = here.runner.evaluator, here.share(plan, at, worker)
     if at.first:
         evaluator.step_is_over()
-    for block in share.blocks:
-        if here.kept_by.get(block, -1) >= at.number or (block in known and block not in evaluator.kept):
-            raise Lost("what a block kept is not here")
+    if (problem.engine.keeps or not at.first) and address != _address():
+        raise Lost("what blocks kept is not here")
+    if any(here.kept_by.get(block, -1) >= number for block in share.blocks):
+        raise Lost("what blocks kept is that of a later pass")
     started = time.perf_counter()
     sums = evaluator.sums(mapped(sent, writeable_view), share)
-    here.kept_by.update(dict.fromkeys(share.blocks, at.number))
-    return sums, worker, time.perf_counter() - started
+    here.kept_by.update(dict.fromkeys(share.blocks, number))
+    return sums, address, time.perf_counter() - started
 
 
-def _update(name: str, at: _Pass, count: int, parts: list[tuple[dict[Node, Any], str, float]]) -> dict[str, Any]:
-    here = _with_state(name, at.number)
-    if at.begins:
-        here.runner.totals, here.seconds = np.zeros(2), {}
-    for _, worker, seconds in parts:
-        here.seconds[worker] = here.seconds.get(worker, 0.0) + seconds
-    total = mapped(sum_of_parts([sums for sums, _, _ in parts], count), writeable_view)
-    here.runner.update(total, at.first)
-    here.passes += 1
-    return sent_of(here.runner.state)
-
-
-def _report(name: str, number: int, after: Any) -> _Report:
+def _update(name: str, plan: _Plan, number: int, parts: list[_Part]) -> dict[str, Any]:
+    """The state after pass `number`; what is sent to the next."""
     here = _with_state(name, number)
-    runner = here.runner
-    more = bool(runner.problem.engine.more(runner.state))
-    return _Report(float(runner.totals[0]), float(runner.totals[1]), dict(here.seconds), more)
+    here.passes += 1
+    at, steps = _now(here.at, plan), here.steps_in(plan)
+    if at == _At(plan.epoch):
+        here.runner.totals, here.seconds, here.used = np.zeros(2), {}, 0
+    if at.step < len(steps):
+        for _, worker, seconds in parts:
+            here.seconds[worker] = here.seconds.get(worker, 0.0) + seconds
+        sums = sum_of_parts([nodes for nodes, _, _ in parts], len(steps[at.step]))
+        here.runner.update(mapped(sums, writeable_view), at.first)
+        here.used += 1
+        more = here.runner.problem.engine.more(here.runner.state)
+        here.at = _At(plan.epoch, at.step, False) if more else _At(plan.epoch, at.step + 1)
+    return _sent_of(here)
+
+
+def _report(name: str, plan: _Plan, number: int, after: Any) -> _Report:
+    here = _with_state(name, number)
+    loss, count = (float(total) for total in here.runner.totals)
+    left = len(here.steps_in(plan)) - _now(here.at, plan).step
+    return _Report(loss, count, dict(here.seconds), here.used, left)
 
 
 def _whole_epoch(name: str, epoch: int, number: int, after: Any) -> _Report:
     here = _with_state(name, number)
     loss, count = here.runner.epoch(epoch)
     here.passes += 1
-    return _Report(loss, count, {}, False)
+    return _Report(loss, count)
 
 
 def _state_of(name: str) -> dict[str, Any]:
@@ -168,21 +258,6 @@ def _forget(name: str) -> None:
     _RUNS.pop(name, None)
 
 
-def shares_of(speeds: Sequence[float]) -> list[float]:
-    """Where each worker's part of the blocks ends, as a fraction of all; the last one is 1."""
-    ends = np.cumsum(np.asarray(speeds, np.float64)) / np.sum(speeds)
-    return [*map(float, ends[:-1]), 1.0]
-
-
-def owners(batch: Sequence[int], ends: Sequence[float]) -> dict[int, int]:
-    """The worker (by place) of each block of a batch: consecutive blocks, in proportion to the workers' parts."""
-    borders = [round(len(batch) * end) for end in ends]
-    found: dict[int, int] = {}
-    for worker, (first, last) in enumerate(itertools.pairwise([0, *borders])):
-        found |= dict.fromkeys(batch[first:last], worker)
-    return found
-
-
 class ClusterRunner(WorkersRunner):
     """Epochs on the workers of a cluster.
 
@@ -198,7 +273,8 @@ class ClusterRunner(WorkersRunner):
         super().__init__(client, problem)
         self._alone = False
         self._owners: dict[int, int] = {}
-        self._evaluated: set[int] = set()
+        self._ends: tuple[float, ...] = ()
+        self._used = 0
         self._sent: Any = None
         self._sent_key: Any = None
 
@@ -214,27 +290,19 @@ class ClusterRunner(WorkersRunner):
             own = {block: value for block, value in kept.items() if self._owners[block] == worker}
             if own:
                 self._wait(self._submit(_put_kept, address, self._placed, self._scatter(own, address)))
-        self._evaluated = set(kept)
         self._sent = self._start(_restore, state)
 
     def epoch(self, number: int) -> tuple[float, float]:
         """Submit its steps and wait for the sums of losses and counts."""
-        engine = self._problem.engine
         if self._alone:
             report = self._wait(self._submit(_whole_epoch, self._workers[0], number, self._passes, self._sent))
             self._passes += 1
             return report.loss, report.count
-        steps = steps_of(self._problem, number)
-        if type(engine).more is Engine.more:
-            tasks: list[PinnedTask] = []
-            for index, blocks in enumerate(steps):
-                tasks += self._tasks(blocks, True, index == 0)
-            report = self._go(tasks)
-        else:
-            for index, blocks in enumerate(steps):
-                report = self._go(self._tasks(blocks, True, index == 0))
-                while report.more:
-                    report = self._go(self._tasks(blocks, False, False))
+        plan = _Plan(number, self._ends)
+        report = self._go(plan, max(self._used, len(steps_of(self._problem, number))))
+        while report.left:
+            report = self._go(plan, report.left)
+        self._used = report.used
         self._share_out(report.seconds)
         return report.loss, report.count
 
@@ -260,15 +328,13 @@ class ClusterRunner(WorkersRunner):
     def _set_up(self) -> None:
         """A new run on the workers that are there now."""
         self._gather()
-        self._evaluated = set()
+        self._used = 0
         self._alone = self._problem.blocks.sequential or len(self._workers) == 1
         self._assign([1.0] * len(self._workers))
 
     def _assign(self, speeds: Sequence[float]) -> None:
-        ends = [1.0] if self._alone else shares_of(speeds)
-        self._owners = {}
-        for batch in self._problem.blocks.batches:
-            self._owners |= owners(batch, ends)
+        self._ends = (1.0,) if self._alone else tuple(shares_of(speeds))
+        self._owners = all_owners(self._problem.blocks, self._ends)
 
     def _share_out(self, seconds: Mapping[str, float]) -> None:
         """Blocks for the next epoch in proportion to what workers did in a second, if they were far from equal.
@@ -287,37 +353,25 @@ class ClusterRunner(WorkersRunner):
             own = frozenset(block for block, owner in self._owners.items() if owner == worker)
             self._wait(self._submit(_retain, address, own))
 
-    def _tasks(self, blocks: Sequence[int], first: bool, begins: bool) -> list[PinnedTask]:
-        """Those of one pass over the blocks of a step, the update last; the next pass starts from it."""
-        at = _Pass(self._passes, first, begins)
-        known = self._evaluated if self._problem.engine.keeps else set() if first else set(blocks)
-        sent = self._sent_key
-        tasks = []
-        for worker, address in enumerate(self._workers):
-            places = tuple(place for place, block in enumerate(blocks) if self._owners[block] == worker)
-            if places:
-                own = tuple(blocks[place] for place in places)
-                share = Share(places, own, len(blocks))
-                expected = tuple(block for block in own if block in known)
-                key = (f"{self._name}-evaluate-{worker}", at.number)
-                arguments = (self._name, Ref(self._placed.key), Ref(sent), share, at, expected, address)
-                tasks.append(PinnedTask(key, address, _evaluate, arguments))
-        update: Key = (f"{self._name}-update", at.number)
-        parts = [Ref(task.key) for task in tasks]
-        tasks.append(PinnedTask(update, self._workers[0], _update, (self._name, at, len(blocks), parts)))
-        self._passes += 1
-        self._sent_key = update
-        self._evaluated.update(blocks)
-        return tasks
-
-    def _go(self, tasks: list[PinnedTask]) -> _Report:
+    def _go(self, plan: _Plan, passes: int) -> _Report:
         """Submit passes and wait for the report after the last of them."""
-        key: Key = (f"{self._name}-report", self._passes)
-        arguments = (self._name, self._passes, Ref(self._sent_key))
-        report = PinnedTask(key, self._workers[0], _report, arguments)
-        sent, waited = graph.submit(self._client, [*tasks, report], [self._sent_key, key])
+        tasks: list[PinnedTask] = []
+        sent = self._sent_key
+        for number in range(self._passes, self._passes + passes):
+            parts: list[Ref] = []
+            for worker, address in enumerate(self._workers):
+                key: Key = (f"{self._name}-evaluate-{worker}", number)
+                given = (self._name, Ref(self._placed.key), Ref(sent), plan, number, worker, address)
+                tasks.append(PinnedTask(key, address, _evaluate, given))
+                parts.append(Ref(key))
+            sent = (f"{self._name}-update", number)
+            tasks.append(PinnedTask(sent, self._workers[0], _update, (self._name, plan, number, parts)))
+        self._passes += passes
+        last: Key = (f"{self._name}-report", self._passes)
+        tasks.append(PinnedTask(last, self._workers[0], _report, (self._name, plan, self._passes, Ref(sent))))
+        self._sent, waited = graph.submit(self._client, tasks, [sent, last])
+        self._sent_key = sent
         found: _Report = self._wait(waited)
-        self._sent = sent
         return found
 
     def _start(self, function: Any, value: Any) -> "Future":

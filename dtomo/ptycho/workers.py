@@ -1,13 +1,17 @@
-"""What runners of epochs on Dask workers share: who is there, data and tasks on one worker, waiting, losses."""
+"""What runners of epochs on Dask workers share: who is there and does what, data on workers, waiting, losses."""
 
+import itertools
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dtomo.distributed import graph
 from dtomo.distributed.clusters import WAIT_FOR_WORKERS
 from dtomo.distributed.queue import wait_for_worker
+from dtomo.ptycho.blocks import Blocks
 from dtomo.ptycho.driver import Runner, Setback
 from dtomo.ptycho.evaluator import Problem
 
@@ -17,6 +21,54 @@ if TYPE_CHECKING:
 
 class Lost(Exception):
     """A task came to a process that does not hold what it needs."""
+
+
+_EXPECTED: set[str] = set()
+"""Names of the runs that this process was there for from the beginning."""
+
+
+def expected(name: str) -> None:
+    """Make sure that this process has been there since the run began: one that was started again holds nothing.
+
+    Raises
+    ------
+    Lost
+        It has not.
+    """
+    if name not in _EXPECTED:
+        raise Lost("a worker is not the one that it was")
+
+
+def _expect(name: str) -> None:
+    _EXPECTED.add(name)
+
+
+def _forget(name: str, forget: Callable[[str], None]) -> None:
+    _EXPECTED.discard(name)
+    forget(name)
+
+
+def shares_of(speeds: Sequence[float]) -> list[float]:
+    """Where each worker's part of the blocks ends, as a fraction of all; the last one is 1."""
+    ends = np.cumsum(np.asarray(speeds, np.float64)) / np.sum(speeds)
+    return [*map(float, ends[:-1]), 1.0]
+
+
+def owners(batch: Sequence[int], ends: Sequence[float]) -> dict[int, int]:
+    """The worker (by place) of each block of a batch: consecutive blocks, in proportion to the workers' parts."""
+    borders = [round(len(batch) * end) for end in ends]
+    found: dict[int, int] = {}
+    for worker, (first, last) in enumerate(itertools.pairwise([0, *borders])):
+        found |= dict.fromkeys(batch[first:last], worker)
+    return found
+
+
+def all_owners(blocks: Blocks, ends: Sequence[float]) -> dict[int, int]:
+    """The worker (by place) of each block of the scan."""
+    found: dict[int, int] = {}
+    for batch in blocks.batches:
+        found |= owners(batch, ends)
+    return found
 
 
 class WorkersRunner(Runner):
@@ -47,7 +99,7 @@ class WorkersRunner(Runner):
         """Call `forget` with the name of the run on each worker."""
         self._placed = None
         if self._name:
-            self._client.run(forget, self._name, on_error="ignore")
+            self._client.run(_forget, self._name, forget, on_error="ignore")
             self._name = ""
 
     def _gather(self) -> None:
@@ -61,6 +113,10 @@ class WorkersRunner(Runner):
         self._workers = graph.workers_in_order(self._client)
         self._name = graph.unique("ptycho")
         self._passes = 0
+        try:
+            self._client.run(_expect, self._name, workers=self._workers)
+        except (TimeoutError, OSError) as error:
+            raise Setback("a worker was lost before the run began") from error
         self._placed = self._scatter(self._problem, None)
 
     def _scatter(self, value: Any, address: str | None) -> "Future":

@@ -13,9 +13,16 @@ from dtomo.distributed.clusters import Resources, connect
 from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.ptycho import cluster_driver
 from dtomo.ptycho.blocks import cut_frames
-from dtomo.ptycho.cluster_driver import ClusterRunner, owners, shares_of
+from dtomo.ptycho.cluster_driver import ClusterRunner
 from dtomo.ptycho.driver import LocalRunner, run
+from dtomo.ptycho.engines.adam import Adam
+from dtomo.ptycho.engines.conjugate import ConjugateGradient
+from dtomo.ptycho.engines.epie import Rpie
+from dtomo.ptycho.engines.lsqml import LeastSquaresML
+from dtomo.ptycho.engines.projections import DifferenceMap
 from dtomo.ptycho.evaluator import Problem
+from dtomo.ptycho.model import PtychoModel
+from dtomo.ptycho.workers import owners, shares_of
 from tests.ptycho.solvers import SIZE, Descent, Passes, same, scan
 
 ENGINES = {
@@ -133,3 +140,31 @@ def test_blocks_are_shared_out_by_speed() -> None:
     assert shares_of([1, 1]) == [0.5, 1.0]
     assert owners(range(10, 20), shares_of([3, 1, 1])) == dict(zip(range(10, 20), [0] * 6 + [1] * 2 + [2] * 2))
     assert set(owners(range(7), shares_of([1] * 9))) == set(range(7))
+
+
+def _real(name: str) -> Any:
+    model = PtychoModel((SIZE, SIZE))
+    wanted = ("object", "probe", "scale")
+    return {
+        "adam": Adam(model=model, batch=30, wanted=wanted),
+        "lsqml": LeastSquaresML(model=model, batch=30),
+        "cg": ConjugateGradient(model=model),
+        "dm": DifferenceMap(model=model),
+        "rpie": Rpie(model=model, batch=30),
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["adam", "lsqml", "cg", "dm", "rpie"])
+def test_solvers_have_the_bits_of_one_process_on_workers(client: Any, data: Any, some_workers: Any, name: str) -> None:
+    source, guesses = data
+    parameters = {"positions": guesses["positions"] + 0.25, "scale": guesses["scale"]}
+    parameters |= {"object": guesses["object"][None, None], "probe": guesses["probe"][None]}
+    blocks = cut_frames(parameters["positions"], (SIZE, SIZE), _real(name).batch, block=6)
+    expected = run(_real(name), source, parameters, 3, blocks=blocks)
+    assert expected.parameters["object"].dtype == np.complex64
+    assert np.abs(expected.parameters["object"].imag).max() > 0.01
+    for count in (2, 5):
+        some_workers(count)
+        found = run(_real(name), source, parameters, 3, blocks=blocks, client=client)
+        assert same(found.parameters, expected.parameters)
+        assert np.array_equal(found.history, expected.history)
