@@ -58,6 +58,8 @@ class Stages:
     ) -> None:
         self.model, self.parameters, self.indices = model, parameters, indices
         self.object, self.probe = parameters["object"], parameters["probe"]
+        if self.object.shape[1] != 1:
+            raise UserError(f"the object has {self.object.shape[1]} slices; this model takes one")
         self.xp = array_module(self.object, self.probe)
         self.dtype = self.probe.dtype
         self.real = np.zeros(0, self.dtype).real.dtype
@@ -274,6 +276,8 @@ def _check(names: tuple[str, ...], stages: Stages) -> None:
     missing = [name for name in names if name not in stages.parameters]
     if missing:
         raise UserError(f"there is no gradient of {missing[0]}: it is not among the parameters")
+    if "distance" in names:
+        raise UserError("there is no distance to refine in the far field")
     if "positions" in names and not stages.model.subpixel:
         raise UserError("positions are refined with sub-pixel shifts of the probe only; set subpixel")
 

@@ -252,6 +252,10 @@ def test_models_that_cannot_be_are_refused():
         PtychoModel(SHAPE).loss_and_gradient(parameters(), block(counts()), ("scale",))
     with pytest.raises(UserError, match="sub-pixel"):
         PtychoModel(SHAPE, subpixel=False).loss_and_gradient(parameters(), block(counts()), ("positions",))
+    with pytest.raises(UserError, match="no distance to refine"):
+        PtychoModel(SHAPE).loss_and_gradient(parameters() | {"distance": np.ones(())}, block(counts()), ("distance",))
+    with pytest.raises(UserError, match="2 slices"):
+        PtychoModel(SHAPE).intensities(parameters(slices=2), ALL)
     values = parameters(everything=True)
     model = PtychoModel(SHAPE)
     views = model.views(values, ALL)
