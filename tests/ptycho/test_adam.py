@@ -69,7 +69,7 @@ def test_steps_are_those_of_the_paper_with_one_second_moment_for_a_complex_numbe
     random = np.random.default_rng(0)
     gradients = random.normal(size=(5, 4, 3)) + 1j * random.normal(size=(5, 4, 3))
     start = random.normal(size=(4, 3)) + 1j * random.normal(size=(4, 3))
-    engine = Adam(model=Distance(), rates={"object": 0.03}, first=0.8, second=0.95, batch=None)  # type: ignore[arg-type]
+    engine = Adam(model=Distance(), rates={"object": 0.03}, first=0.8, second=0.95, batch=None, decay=1)  # type: ignore[arg-type]
     parameters = {
         "object": start.copy()[None, None],
         "probe": np.ones((1, 2, 2), complex),
@@ -99,7 +99,7 @@ def test_the_first_step_has_the_length_of_the_rate_whichever_way_the_complex_pla
 
 
 def test_rows_of_frames_that_are_not_in_the_batch_stay_and_each_has_its_own_first_step() -> None:
-    engine = Adam(model=Distance(), wanted=("positions",), rates={"positions": 0.5}, batch=2)  # type: ignore[arg-type]
+    engine = Adam(model=Distance(), wanted=("positions",), rates={"positions": 0.5}, batch=2, decay=1)  # type: ignore[arg-type]
     parameters = _pixel(4) | {"object": np.ones((1, 1, 30, 30), np.complex64), "positions": np.full((4, 2), 9.0)}
     state = engine.begin(parameters)
     for rows in ([0, 2], [0, 1]):

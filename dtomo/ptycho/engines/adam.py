@@ -6,7 +6,7 @@ along its complex gradient, whichever way the complex plane is turned; taken as 
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from dtomo.ptycho.engines.gradient import REFINED, GradientEngine, known_names, 
 from dtomo.windows import Rows
 
 RATES: Mapping[str, float] = {
-    "object": 0.01,
-    "probe": 0.01,
-    "variable_probe": 0.01,
+    "object": 0.05,
+    "probe": 0.05,
+    "variable_probe": 0.05,
     "probe_weights": 0.01,
     "background": 0.01,
     "scale": 0.002,
-    "positions": 0.05,
+    "positions": 0.2,
     "distance": 0.001,
 }
 """Steps where nothing else is said, in units of `dtomo.ptycho.engines.gradient.size_of`."""
@@ -54,11 +54,13 @@ class Adam(GradientEngine):
 
     batch: int | None = 32
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    decay: float = 1.0
+    decay: float = 0.99
     first: float = 0.9
     second: float = 0.999
     epsilon: float = 1e-8
     tiled: bool = dataclasses.field(init=False)
+
+    searches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +95,9 @@ class Adam(GradientEngine):
                 parameters[name] = self._step_of_rows(parameter, gradient, moments[name], rate)
             else:
                 parameters[name] = self._step(parameter, gradient, moments[name], rate)
-        self.settle(parameters, tuple(gradients))
+        if "moves" in sums:
+            moments["positions"]["first"][self.move(parameters, sums["moves"])] = 0
+        self.settle(state, parameters, tuple(gradients))
         state = {**state, "parameters": parameters, "moments": moments}
         self.count_frames(state, sums["frames"])
         return state

@@ -8,7 +8,7 @@ the parabola through both gives the step length, exactly so where the loss is qu
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class ConjugateGradient(GradientEngine):
     rule: Literal["polak-ribiere", "dai-yuan"] = "polak-ribiere"
     damping: float = 0.01
     tries: int = 8
+
+    searches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +89,8 @@ class ConjugateGradient(GradientEngine):
             return self._tried(state, value)
         gradients = {name: whole_array(part, parameters[name]) for name, part in sums["gradients"].items()}
         gradients = self.constraints.penalized(parameters, gradients)[1]
+        if "moves" in sums:
+            state["moves"] = sums["moves"]
         return self._turned(state, value, gradients)
 
     def finish(self, state: dict[str, Any]) -> Parameters:
@@ -153,7 +157,10 @@ class ConjugateGradient(GradientEngine):
     def _ended(self, state: dict[str, Any]) -> dict[str, Any]:
         """The step is over, at the present length."""
         parameters = self._point(state, state["length"])
-        self.settle(parameters, tuple(state["base"]))
+        changed = tuple(state["base"])
+        if "moves" in state and len(self.move(parameters, state.pop("moves"))):
+            state |= {"base": {}, "gradient": {}}
+        self.settle(state, parameters, changed)
         state |= {"parameters": parameters, "shared": {**state["shared"], "phase": "gradient"}}
         self.count_frames(state, len(parameters["positions"]))
         return state

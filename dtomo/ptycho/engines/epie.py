@@ -110,7 +110,7 @@ class Epie(GradientEngine):
         if "probe" in found:
             self._move(state, "probe", parameters["probe"], found["probe"], light["probe"], self.probe_alpha)
         step_secondary(state, parameters, found, fraction, self.rate)
-        self.settle(parameters, tuple(found))
+        self.settle(state, parameters, tuple(found))
         self.count_frames(state, sums["frames"])
         return state
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module
 from dtomo.errors import UserError
 from dtomo.ptycho.engine import Engine, Parameters
+from dtomo.ptycho.engines.searching import Search
 from dtomo.ptycho.frames import FrameBlock
 from dtomo.ptycho.regularisers import Constraints
 from dtomo.windows import Rows, Window
@@ -49,6 +50,10 @@ class GradientEngine(Engine):
         Penalties and projections.
     batch
         Frames of a step; None: all.
+    position_range
+        How far positions may be from the first ones, pixels; None: anywhere on the object.
+    search_trials, search_reach, search_epochs
+        Search for positions by trial as well, see `dtomo.ptycho.engines.searching.Search`; default: no trials.
 
     Raises
     ------
@@ -61,19 +66,39 @@ class GradientEngine(Engine):
     start: Mapping[str, int] = dataclasses.field(default_factory=dict)
     constraints: Constraints = dataclasses.field(default_factory=Constraints)
     batch: int | None = None
+    position_range: float | None = None
+    search_trials: int = 0
+    search_reach: float = 5.0
+    search_epochs: int = 30
+    searches: ClassVar[bool] = False
+    """Whether `update` takes the moves of a search."""
 
     def __post_init__(self) -> None:
         known_names(self.wanted, REFINED, "can be refined")
         known_names(self.start, self.wanted, "is refined and so can start later")
         if not self.wanted:
             raise UserError("nothing is to be refined; name one parameter at least, as object")
+        if self.position_range is not None and not self.position_range > 0:
+            raise UserError(f"the range of positions is above 0 pixels; got {self.position_range}")
+        if self._search.trials and not ("positions" in self.wanted and self.searches):
+            raise UserError(
+                f"{type(self).__name__} does not search for positions; refine them with adam or conjugate gradients, "
+                "or leave the search out"
+            )
+
+    @property
+    def _search(self) -> Search:
+        return Search(self.search_trials, self.search_reach, self.search_epochs)
 
     def begin(self, parameters: Parameters) -> dict[str, Any]:
         """The parameters, the epoch (which goes to the blocks), and frames seen so far."""
         missing = [name for name in self.wanted if name not in parameters]
         if missing:
             raise UserError(f"{missing[0]} is to be refined but has no first guess; give one, or do not refine it")
-        return {"parameters": dict(parameters), "shared": {"epoch": 0}, "seen": 0}
+        state: dict[str, Any] = {"parameters": dict(parameters), "shared": {"epoch": 0}, "seen": 0}
+        if self.position_range is not None:
+            state["first_positions"] = parameters["positions"].copy()
+        return state
 
     def wanted_in(self, epoch: int) -> tuple[str, ...]:
         """Names of what is refined in an epoch."""
@@ -86,7 +111,11 @@ class GradientEngine(Engine):
     def evaluated(self, sent: Mapping[str, Any], block: FrameBlock, wanted: tuple[str, ...]) -> dict[str, Any]:
         """Sums of a block: loss, count, number of frames, gradients by name."""
         loss, count, gradients = self.model.loss_and_gradient(sent["parameters"], block, wanted)
-        return {"loss": loss, "count": count, "frames": len(block), "gradients": dict(gradients)}
+        sums = {"loss": loss, "count": count, "frames": len(block), "gradients": dict(gradients)}
+        since = sent["shared"]["epoch"] - self.start.get("positions", 0)
+        if "positions" in wanted and self._search.on(since):
+            sums["moves"] = self._search.moves(self.model, sent["parameters"], block, since)
+        return sums
 
     def whole_gradients(self, parameters: Parameters, sums: Mapping[str, Any]) -> dict[str, Any]:
         """Gradients of the loss with penalties, as whole arrays; those of parameters per frame stay as they are."""
@@ -97,11 +126,24 @@ class GradientEngine(Engine):
         fraction = sums["frames"] / frames_of(parameters)
         return self.constraints.penalized(parameters, whole, fraction)[1]
 
-    def settle(self, parameters: Parameters, changed: tuple[str, ...]) -> None:
-        """After an update: projections, and positions within the object."""
+    def move(self, parameters: Parameters, moves: Rows) -> NDArray[np.int64]:
+        """Positions after what a search has found; the numbers of the frames that moved."""
+        xp = array_module(parameters["positions"])
+        moved = xp.asarray(moves.index)[moves.values.any(axis=1)]
+        parameters["positions"] = parameters["positions"] + moves.put_into(parameters["positions"].shape)
+        return moved
+
+    def settle(self, state: Mapping[str, Any], parameters: Parameters, changed: tuple[str, ...]) -> None:
+        """After an update: projections, positions within the object and near those that `begin` has kept."""
         self.constraints.project(parameters, changed)
-        if "positions" in changed:
-            parameters["positions"] = inside_object(parameters)
+        if "positions" not in changed:
+            return
+        if self.position_range is not None:
+            first = state["first_positions"]
+            moved = parameters["positions"] - first
+            lengths = np.sqrt((moved**2).sum(axis=1, keepdims=True))
+            parameters["positions"] = first + moved * np.minimum(1, self.position_range / lengths.clip(1e-30))
+        parameters["positions"] = inside_object(parameters)
 
     def count_frames(self, state: dict[str, Any], frames: int) -> None:
         """Step is over: the epoch follows from the frames seen."""

@@ -120,7 +120,7 @@ class LeastSquaresML(GradientEngine):
             if name in directions:
                 self._move(state, name, directions[name], self.step * length / frames)
         step_secondary(state, parameters, waiting, frames / frames_of(parameters), self.rate)
-        self.settle(parameters, (*directions, *waiting))
+        self.settle(state, parameters, (*directions, *waiting))
         state["shared"], state["waiting"] = {**state["shared"], "directions": {}}, {}
         self.count_frames(state, frames)
         return state
@@ -143,7 +143,8 @@ class LeastSquaresML(GradientEngine):
 def step_lengths(parameters: Parameters, directions: Mapping[str, Any], kept: Mapping[str, Any]) -> NDArray[np.float64]:
     """Sums over frames of the best step lengths along the directions of object and probe.
 
-    The change of the probe is taken without its sub-pixel shift, for the lengths only.
+    The change of the probe is taken without its sub-pixel shift, for the lengths only: they are then wrong by up to a
+    fifth, which `LeastSquaresML.step` leaves room for, and no transforms are needed.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ class DifferenceMap(GradientEngine):
             least = self.damping * float(light.max())
             if least > 0:
                 in_pieces(_correct(least), parameters[name], gradient, light)
-        self.settle(parameters, tuple(gradients))
+        self.settle(state, parameters, tuple(gradients))
         after = "probe" if not shared["correcting"] and wanted[:1] == ("object",) and "probe" in wanted else ""
         state = {**state, "parameters": parameters, "shared": {**shared, "correcting": after}}
         if not after:
