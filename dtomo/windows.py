@@ -75,6 +75,7 @@ class Rows:
 
     def put_into(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """The whole table ``(row, …)``, zero where there is no row."""
-        whole = array_module(self.values).zeros(shape, self.values.dtype)
-        whole[self.index] = self.values
+        xp = array_module(self.values)
+        whole = xp.zeros(shape, self.values.dtype)
+        whole[xp.asarray(self.index)] = self.values
         return whole
