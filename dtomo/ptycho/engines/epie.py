@@ -45,7 +45,7 @@ class Epie(GradientEngine):
     momentum
         How much of the last change comes again; default: 0 for single frames, else 0.8.
     rate
-        Part of a whole step of positions, background and so on.
+        Part of a whole step of positions, background and so on; see `dtomo.ptycho.engines.secondary`.
 
     Raises
     ------
@@ -110,6 +110,8 @@ class Epie(GradientEngine):
         if "probe" in found:
             self._move(state, "probe", parameters["probe"], found["probe"], light["probe"], self.probe_alpha)
         step_secondary(state, parameters, found, fraction, self.rate)
+        if "moves" in sums:
+            self.move(parameters, sums["moves"])
         self.settle(state, parameters, tuple(found))
         self.count_frames(state, sums["frames"])
         return state

@@ -112,6 +112,12 @@ class GradientEngine(Engine):
         """Sums of a block: loss, count, number of frames, gradients by name."""
         loss, count, gradients = self.model.loss_and_gradient(sent["parameters"], block, wanted)
         sums = {"loss": loss, "count": count, "frames": len(block), "gradients": dict(gradients)}
+        return self.searched(sent, block, wanted, sums)
+
+    def searched(
+        self, sent: Mapping[str, Any], block: FrameBlock, wanted: tuple[str, ...], sums: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The sums with "moves" of positions where such are searched for."""
         since = sent["shared"]["epoch"] - self.start.get("positions", 0)
         if "positions" in wanted and self._search.on(since):
             sums["moves"] = self._search.moves(self.model, sent["parameters"], block, since)

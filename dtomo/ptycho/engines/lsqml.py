@@ -84,7 +84,8 @@ class LeastSquaresML(GradientEngine):
         wanted = self.wanted_in(sent["shared"]["epoch"])
         kept = {}
         loss, count, gradients = self.model.loss_and_gradient(sent["parameters"], block, wanted, keep=kept)
-        return {"loss": loss, "count": count, "frames": len(block), "gradients": gradients}, kept
+        sums = {"loss": loss, "count": count, "frames": len(block), "gradients": gradients}
+        return self.searched(sent, block, wanted, sums), kept
 
     def update(self, state: dict[str, Any], sums: dict[str, Any]) -> dict[str, Any]:
         """Directions, or the step along them."""
@@ -94,6 +95,8 @@ class LeastSquaresML(GradientEngine):
         gradients = self.whole_gradients(state["parameters"], sums)
         primary = {name: gradients[name] for name in PRIMARY if name in gradients}
         state["waiting"] = {name: gradient for name, gradient in gradients.items() if name not in primary}
+        if "moves" in sums:
+            state["moves"] = sums["moves"]
         if not primary:
             return self._step(state, {**sums, "lengths": np.zeros(2)})
         light = self._light(state)
@@ -120,6 +123,8 @@ class LeastSquaresML(GradientEngine):
             if name in directions:
                 self._move(state, name, directions[name], self.step * length / frames)
         step_secondary(state, parameters, waiting, frames / frames_of(parameters), self.rate)
+        if "moves" in state:
+            self.move(parameters, state.pop("moves"))
         self.settle(state, parameters, (*directions, *waiting))
         state["shared"], state["waiting"] = {**state["shared"], "directions": {}}, {}
         self.count_frames(state, frames)

@@ -25,6 +25,9 @@ FARTHEST = 0.5
 DAMPING = 0.05
 """Added to curvatures that differ from pixel to pixel, in units of the largest."""
 
+COMPETING = 0.4
+"""Part of such a step that is taken of all but positions: what they correct, object and probe correct as well."""
+
 PRIMARY = ("object", "probe")
 """What solvers treat in their own way."""
 
@@ -63,7 +66,7 @@ def step_secondary(
     fraction
         Part of the scan's frames that they are of.
     rate
-        Part of a whole step.
+        Part of a whole step; see also `COMPETING`.
     """
     names = tuple(name for name in gradients if name not in PRIMARY)
     if not names:
@@ -73,14 +76,15 @@ def step_secondary(
         state["bends"], state["bends_of"] = curvatures(parameters, names), epoch
     for name in names:
         bend, gradient = state["bends"][name], gradients[name]
+        part = rate if name == "positions" else COMPETING * rate
         if np.ndim(bend) > 1:
             bend = bend + DAMPING * bend.max()
         if isinstance(gradient, Rows):
-            change = -rate * gradient.values / bend
+            change = -part * gradient.values / bend
             if name == "positions":
                 change = change.clip(-FARTHEST, FARTHEST)
             xp = array_module(parameters[name])
             parameters[name][xp.asarray(gradient.index)] += change.astype(parameters[name].dtype, copy=False)
         else:
-            change = -rate * gradient / (fraction * bend)
+            change = -part * gradient / (fraction * bend)
             parameters[name] = parameters[name] + change.astype(parameters[name].dtype, copy=False)
