@@ -230,7 +230,8 @@ class Sums:
         found: dict[str, Any] = {}
         indices, parameters, real = stages.indices, stages.parameters, stages.real
         if self.products is not None:
-            values = patches.add(self.products, stages.places.cover(stages.xp))
+            one = len(indices) == 1  # its window is its patch
+            values = self.products[0] if one else patches.add(self.products, stages.places.cover(stages.xp))
             if stages.model.exponential:
                 values *= np.conj(1j * stages.image)
             found["object"] = Window(values, stages.places.origin)
