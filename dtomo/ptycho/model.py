@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, empty_aligned
 from dtomo.errors import UserError
 from dtomo.kernels import detection, patches
+from dtomo.operators.propagation import FarField
 from dtomo.ptycho.frames import FrameBlock
-from dtomo.ptycho.stages import Stages, Sums, fourier
+from dtomo.ptycho.stages import Stages, Sums
 from dtomo.ptycho.views import Views, object_shape
 from dtomo.windows import Window
 
@@ -34,26 +35,13 @@ __all__ = ["FarField", "Propagation", "PtychoModel", "Views", "object_shape"]
 
 
 class Propagation(Protocol):
-    """How exit waves ``(…, row, column)`` come to the detector; both ways may overwrite what they are given."""
+    """How exit waves ``(…, row, column)`` come to the detector; `overwrite`: both ways may use the waves' memory."""
 
-    def forward(self, waves: NDArray[Any]) -> NDArray[Any]:
+    def forward(self, waves: NDArray[Any], overwrite: bool = False) -> NDArray[Any]:
         """Waves on the detector, in model order."""
 
-    def adjoint(self, waves: NDArray[Any]) -> NDArray[Any]:
+    def adjoint(self, waves: NDArray[Any], overwrite: bool = False) -> NDArray[Any]:
         """The adjoint of `forward`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FarField:
-    """The detector sees the Fourier transform."""
-
-    def forward(self, waves: NDArray[Any]) -> NDArray[Any]:
-        """See `Propagation`."""
-        return fourier(waves, array_module(waves), inverse=False)
-
-    def adjoint(self, waves: NDArray[Any]) -> NDArray[Any]:
-        """See `Propagation`; also the inverse."""
-        return fourier(waves, array_module(waves), inverse=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +76,7 @@ class PtychoModel:
     mask: NDArray[np.bool_] | None = None
     saturation: float | None = None
     subpixel: bool = True
-    propagation: Propagation = FarField()
+    propagation: Propagation = dataclasses.field(default_factory=FarField)
     exponential: bool = False
 
     def __post_init__(self) -> None:

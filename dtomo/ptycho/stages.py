@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, empty_aligned, writeable_view
 from dtomo.errors import UserError
 from dtomo.kernels import detection, exit_waves, patches, shifts
+from dtomo.kernels.propagation import fourier
 from dtomo.ptycho.views import Places, places
 from dtomo.threads import run_blocks
 from dtomo.windows import Rows, Window
@@ -113,11 +114,11 @@ class Stages:
 
     def far(self, frames: slice, waves: NDArray[Any]) -> NDArray[Any]:
         """Waves on the detector; exit waves may be overwritten."""
-        return self.model.propagation.forward(waves)
+        return self.model.propagation.forward(waves, overwrite=True)
 
     def near(self, frames: slice, far: NDArray[Any]) -> NDArray[Any]:
         """The adjoint of `far`."""
-        return self.model.propagation.adjoint(far)
+        return self.model.propagation.adjoint(far, overwrite=True)
 
     def detect(self, far: NDArray[Any], measured: NDArray[Any], derivative: NDArray[Any] | None = None) -> float:
         """The loss; waves on the detector become derivatives by their conjugates."""
@@ -281,14 +282,3 @@ def _check(names: tuple[str, ...], stages: Stages) -> None:
         raise UserError("there is no distance to refine in the far field")
     if "positions" in names and not stages.model.subpixel:
         raise UserError("positions are refined with sub-pixel shifts of the probe only; set subpixel")
-
-
-def fourier(waves: NDArray[Any], xp: Any, *, inverse: bool) -> NDArray[Any]:
-    """Unitary transform of the last two axes; what is given is overwritten. In one thread: callers share out."""
-    if xp is np:
-        import scipy.fft as fft
-    else:
-        import cupyx.scipy.fft as fft
-    transform = fft.ifft2 if inverse else fft.fft2
-    result: NDArray[Any] = transform(waves, norm="ortho", overwrite_x=True)
-    return result
