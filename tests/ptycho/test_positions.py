@@ -1,12 +1,14 @@
 """Positions brought back: by gradients, by trial, and kept within a range."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dtomo.errors import UserError
+from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.ptycho.driver import run
 from dtomo.ptycho.engines.adam import Adam
 from dtomo.ptycho.engines.conjugate import ConjugateGradient
@@ -130,3 +132,26 @@ def test_positions_stay_within_their_range(engine: Any) -> None:
 def test_settings_that_mean_nothing_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         ConjugateGradient(model=small_scan(32, 2, 5.0).model, **{"wanted": WANTED, **given})
+
+
+@pytest.mark.parametrize("engine", [Adam, ConjugateGradient])
+def test_runs_go_on_from_checkpoints_with_the_same_bits(engine: Any, tmp_path: Path) -> None:
+    scan = small_scan(32, 4, 5.0, photons=1e5)
+    guess = _displaced(scan, 1.0)
+    solver = engine(model=scan.model, wanted=WANTED, start={"positions": 1}, search_trials=2, position_range=3.0)
+    whole = run(solver, scan.source, guess, 5)
+    saved = Checkpoints(tmp_path, schedule=Schedule(iterations=1))
+    run(solver, scan.source, guess, 5, checkpoints=saved, on_epoch=lambda report: report.epoch == 3)
+    seen: list[int] = []
+    resumed = run(
+        solver,
+        scan.source,
+        guess,
+        5,
+        checkpoints=Checkpoints(tmp_path),
+        on_epoch=lambda report: seen.append(report.epoch),
+    )
+    assert seen == [4, 5]
+    assert np.array_equal(resumed.history, whole.history)
+    for name, value in whole.parameters.items():
+        assert value.tobytes() == resumed.parameters[name].tobytes()
