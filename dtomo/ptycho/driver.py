@@ -109,6 +109,9 @@ class Runner(abc.ABC):
     copies: bool = False
     """Whether the state can be lost, so that copies are to be held."""
 
+    cut: list[int] | None = None
+    """Borders between the tiles of the object, if it is cut."""
+
     @abc.abstractmethod
     def begin(self, parameters: Parameters) -> None:
         """Before the first epoch; also after a `Setback`."""
@@ -372,7 +375,9 @@ class _Loop:
         form, leaves = flatten({"state": saved.state, "kept": saved.kept}, "run")
         history = np.asarray(saved.history, np.float64)
         try:
-            self._checkpoints.save({**leaves, "history": history}, {"epoch": saved.epoch, "form": form})
+            self._checkpoints.save(
+                {**leaves, "history": history}, {"epoch": saved.epoch, "form": form, "cut": self._runner.cut}
+            )
         except StoppedError as error:
             self._checkpoints.notes.append(f"{error}; the run goes on without it")
         self._checkpoints.schedule.tried()
@@ -383,6 +388,8 @@ class _Loop:
             return None
         if "form" not in found.info:
             raise UserError("the folder for checkpoints holds the state of another algorithm; remove it")
+        if found.info["cut"] != self._runner.cut:
+            raise UserError("the checkpoint was made with the object in other tiles; give the same, or remove it")
         history = [(float(loss), float(count)) for loss, count in found.state.pop("history")]
         whole = unflatten(found.info["form"], found.state)
         return _Saved(int(found.info["epoch"]), whole["state"], whole["kept"], history)

@@ -287,6 +287,7 @@ class TileRunner(WorkersRunner):
                 "a refinement of positions, or do not cut the object into tiles"
             )
         self._bands = bands
+        self.cut = list(bands.borders)
         self._homes: tuple[str, ...] = ()
         self._pieces: list[Any] = []
         self._piece_keys: list[Any] = []

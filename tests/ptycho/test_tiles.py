@@ -127,6 +127,9 @@ def test_a_killed_worker_and_a_checkpoint_cost_no_bits(client: Any, data: Any, t
         on_epoch=lambda report: seen.append(report.epoch),
     )  # fmt: skip
     assert seen == [3, 4, 5]
+    for other in ({}, {"client": client}, {"client": client, "tile": TILE + 1}):
+        with pytest.raises(UserError, match="in other tiles"):
+            run(ENGINES["whole"], source, parameters, 5, checkpoints=checkpoints, **other)
     assert same(found.parameters, expected.parameters)
 
 
