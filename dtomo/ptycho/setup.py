@@ -156,6 +156,11 @@ def make_model(data: Data, settings: PtychoSettings) -> PtychoModel:
     UserError
         Lengths that the model needs and neither scan nor settings say.
     """
+    if data.near_field or settings.oversampling > 1 or settings.slices > 1:
+        raise UserError(
+            "near fields, oversampled detectors and several slices are not reconstructed yet; take a far-field scan "
+            "with one slice and --oversampling 1"
+        )
     arrange = as_it_is if data.near_field else to_model_order
     mask = None if data.mask is None or data.mask.all() else arrange(data.mask)
     return PtychoModel(
@@ -180,7 +185,11 @@ def first_probe(data: Data, settings: PtychoSettings, pattern: start.Pattern) ->
     if settings.probe not in ("auto", "pattern"):
         return read_probe(settings.probe, data.frame_shape)
     phase = None
-    if settings.defocus is not None:
+    if settings.defocus is None and not data.near_field:
+        from dtomo.ptycho.focus import focus_phase
+
+        phase = focus_phase(data, pattern, settings.seed)
+    elif settings.defocus is not None:
         if data.pixel_size is None or data.wavelength is None:
             raise UserError(
                 "--defocus takes the wavelength and the pixel size: give --energy, --distance, --pixel-size"
