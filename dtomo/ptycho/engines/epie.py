@@ -127,10 +127,10 @@ class Epie(GradientEngine):
         less, least = (1 - alpha) / step, alpha * most / step
 
         def correct(z: Any, g: Any, h: Any) -> None:
-            z -= g / (less * h + least)
+            z -= g * (1 / (less * h + least))
 
         def accelerate(z: Any, g: Any, h: Any, v: Any) -> None:
-            change = g / (less * h + least)
+            change = g * (1 / (less * h + least))
             v *= momentum
             v -= change
             z += momentum * v

@@ -69,7 +69,7 @@ class LeastSquaresML(GradientEngine):
         require_projection(self.model, parameters, self.wanted, "LSQ-ML")
         state = super().begin(parameters)
         state["shared"]["directions"] = {}
-        return {**state, "velocities": {}, "light": {}, "light_of": -1, "waiting": {}}
+        return {**state, "velocities": {}, "light": {}, "light_of": 0, "waiting": {}}
 
     def more(self, state: Mapping[str, Any]) -> bool:
         """While step lengths are to be found."""
@@ -107,11 +107,11 @@ class LeastSquaresML(GradientEngine):
         return state
 
     def _light(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Illumination of the object and its transmission through the probe, by all frames; renewed in each epoch."""
-        if state["light_of"] != state["shared"]["epoch"]:
-            parameters = state["parameters"]
+        """Illumination of the object and its transmission through the probe, by all frames; renewed ever less often."""
+        epoch, parameters = state["shared"]["epoch"], state["parameters"]
+        if not state["light"] or epoch - state["light_of"] > epoch // 8:
             state["light"] = {"object": illumination(parameters), "probe": coverage(parameters)}
-            state["light_of"] = state["shared"]["epoch"]
+            state["light_of"] = epoch
         light: dict[str, Any] = state["light"]
         return light
 
@@ -161,7 +161,7 @@ def step_lengths(parameters: Parameters, directions: Mapping[str, Any], kept: Ma
         "probes" ``(frame or 1, mode, row, column)``, "corners" and "waves" (χ) of the frames.
     """
     image, waves = parameters["object"], kept["waves"]
-    changes = {name: directions.get(name, np.zeros_like(parameters[name])) for name in PRIMARY}
+    changes = {name: directions[name] if name in directions else np.zeros_like(parameters[name]) for name in PRIMARY}
     corners = array_module(image).asarray(kept["corners"])
     arrays = image[:, 0], corners, changes["object"][:, 0], changes["probe"][None], waves
     table = np.asarray(to_host(steps.products(kept["probes"], *arrays)))
@@ -180,7 +180,7 @@ def _divided(gradient: NDArray[Any], light: NDArray[Any], damping: float) -> NDA
         return out
 
     def divide(d: Any, g: Any, h: Any) -> None:
-        np.divide(g, -(h + least), out=d)
+        np.multiply(g, -1 / (h + least), out=d)
 
     in_pieces(divide, out, gradient, light)
     return out
