@@ -89,6 +89,9 @@ def ptycho(
     center: Annotated[
         str | None, _of(_SCAN, help="Frequency zero in the frames: middle, corner, or ROW,COLUMN; default: middle.")
     ] = None,
+    check_orientation: Annotated[
+        bool | None, _of(_SCAN, "--check-orientation", help="Try the ways round first; stop if another fits better.")
+    ] = None,
     mask: Annotated[str | None, _of(_SCAN, help="File of good pixels (true), or FILE.h5:/dataset.")] = None,
     dark: Annotated[str | None, _of(_SCAN, help="File of dark counts, or FILE.h5:/dataset.")] = None,
     saturation: Annotated[float | None, _of(_SCAN, help="Counts from which a pixel says nothing.")] = None,

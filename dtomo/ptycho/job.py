@@ -109,6 +109,8 @@ def run(
         if plan_only:
             print("\n".join(plan.lines()))
             return Run(settings.output, plan, None, {})
+        if settings.check_orientation and found is None:
+            say(scans.check_orientation(data))
         setup = prepare(data, settings, place)
         if client is None and not plan.here:
             client = stack.enter_context(clusters.connect(wanted, say=say))

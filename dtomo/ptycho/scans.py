@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dtomo.errors import UserError
 from dtomo.io.ptycho.given import given_array
 from dtomo.io.ptycho.opening import open_ptycho
 from dtomo.io.ptycho.scan import PtychoScan
@@ -116,3 +117,19 @@ def open_data(settings: PtychoSettings) -> Opened:
         magnification=settings.magnification,
     )
     return Opened(scan, data_of(scan))
+
+
+def check_orientation(data: Data) -> str:
+    """Try all ways round of the positions; a line about what fits best.
+
+    Raises
+    ------
+    UserError
+        Another way round fits clearly better, or the scan has too few frames.
+    """
+    from dtomo.ptycho.orientation import check
+
+    ranking = check(data.source, data.positions, mask=data.mask, probe=data.probe, pixel_size=data.pixel_size)
+    if ranking.right is False:
+        raise UserError(f"{ranking}; give these options, or leave --check-orientation out")
+    return str(ranking)

@@ -171,6 +171,7 @@ class PtychoSettings(RunSettings):
     pixel_size: Positive | None = None
     energy: Positive | None = None
     distance: Positive | None = None
+    check_orientation: bool = False
     frc: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
     tile: Annotated[int | Literal["auto", "no"], BeforeValidator(_tile)] = "auto"

@@ -49,3 +49,15 @@ def test_wrong_words_are_one_sentence_and_exit_code_2(here, scan, tmp_path, word
     assert part in done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_wrong_sign_of_the_positions_is_found_and_named(here, tmp_path):
+    assert here("simulate", "ptycho", "scan.cxi", "--size", 64, "--positions", 100).returncode == 0
+    words = ("ptycho", "scan.cxi", "out.h5", "--epochs", 1, "--workers", 1, "--check-orientation", "--no-pictures")
+    wrong = here(*words, "--flip-rows")
+    assert wrong.returncode == 2
+    assert "fit the frames better with --flip-rows" in wrong.stderr
+    assert not (tmp_path / "out.h5").exists()
+    right = here(*words, "--defocus", 0)
+    assert right.returncode == 0
+    assert "as they are" in right.stderr
