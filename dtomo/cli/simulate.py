@@ -88,7 +88,7 @@ def ptycho(
     aperture: Annotated[str | None, typer.Option(help="Of the lens: circle (default), rectangle, zone plate.")] = None,
     scan_path: Annotated[str | None, typer.Option(help="spiral (default) or grid.")] = None,
     overlap: Annotated[
-        float | None, typer.Option(help="Part of the probe's diameter that neighbours share; default 0.75.")
+        float | None, typer.Option(help="Part of the probe's diameter that neighbours share; default 0.8.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of object, positions and noise; default 0.")] = None,
     overwrite: options.Overwrite = False,

@@ -16,6 +16,7 @@ from dtomo.simulate.detector import PROJECTION, generator
 from dtomo.simulate.ptycho_parts import (
     Aperture,
     ScanPath,
+    defocus_of,
     diffuser_probe,
     focused_probe,
     light_diameter,
@@ -70,6 +71,8 @@ class PtychoTruth:
         Sample to detector, metres.
     source_distance
         Point source to sample in the near field, metres; None: the detector is in the far field.
+    defocus
+        Of the probe in the far field, metres: how far the light has gone on from its focus; None in the near field.
     seed
         Of the noise.
     """
@@ -84,6 +87,7 @@ class PtychoTruth:
     wavelength: float
     distance: float
     source_distance: float | None
+    defocus: float | None
     seed: int
 
     @property
@@ -172,7 +176,7 @@ def simulate_ptycho(
     near_field: bool = False,
     aperture: Aperture = "circle",
     scan_path: ScanPath = "spiral",
-    overlap: float = 0.75,
+    overlap: float = 0.8,
     seed: int = 0,
     overwrite: bool = False,
 ) -> PtychoTruth:
@@ -204,7 +208,7 @@ def simulate_ptycho(
     scan_path
         "spiral" (turned by the golden angle) or "grid" (with positions off it at random).
     overlap
-        Part of the probe's diameter that neighbouring frames share.
+        Part of the probe's diameter that neighbouring frames share; of its area, 0.8 are three quarters.
     seed
         Of the object, the scan and the noise.
     overwrite
@@ -241,6 +245,7 @@ def simulate_ptycho(
         WAVELENGTH,
         distance,
         source,
+        None if near_field else defocus_of(size) * pixel**2 / WAVELENGTH,
         seed,
     )
     _write(truth, overwrite)
@@ -360,6 +365,6 @@ def read_ptycho_truth(path: str | os.PathLike[str]) -> PtychoTruth:
         if not isinstance(file.get(GROUP), h5py.Group):
             raise UserError(f"{path} was not simulated by dtomo: it holds no group '{GROUP}' with the truth")
         stored = {name: data[()] for name, data in file[GROUP].items()}
-    for name in ("pixel_size", "wavelength", "distance", "source_distance"):
+    for name in ("pixel_size", "wavelength", "distance", "source_distance", "defocus"):
         stored[name] = float(stored[name]) if name in stored else None
     return PtychoTruth(path=path, **stored | {"seed": int(stored["seed"])})

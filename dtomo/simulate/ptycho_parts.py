@@ -24,6 +24,8 @@ COVERED = 3.0
 """How often the leaves cover the picture."""
 PHASES, AMPLITUDES = (-1.5, 0.1), (0.7, 1.0)
 """Range of the two pictures, radians and part of the wave that comes through."""
+PUPIL = 0.16
+"""Radius of the lens's aperture in the probe's Fourier transform, cycles per pixel."""
 GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 JITTER = 0.25
 """Largest random step off a grid, as part of its spacing."""
@@ -74,7 +76,7 @@ def focused_probe(size: int, aperture: Aperture = "circle", width: float = 0.28)
     """
     row = (np.arange(size) - size // 2) / size
     y, x = row[:, None], row[None]
-    radius, limit = np.hypot(y, x), 0.16
+    radius, limit = np.hypot(y, x), PUPIL
     soft = 1.5 / size
 
     def inside(distance: NDArray[np.float64], edge: float) -> NDArray[np.float64]:
@@ -88,10 +90,15 @@ def focused_probe(size: int, aperture: Aperture = "circle", width: float = 0.28)
         pupil = pupil * (1 - inside(radius, 0.45 * limit))
     # light of the pupil's frequency f lands defocus * f from the middle; a little astigmatism, coma and curvature more
     u, v = y / limit, x / limit
-    defocus = 0.5 * width * size / limit
+    defocus = defocus_of(size, width)
     waves = 0.5 * defocus * radius**2 + 0.15 * (u**2 - v**2) + 0.1 * (u**2 + v**2) * u + 0.1 * (u**2 + v**2) ** 2
     probe = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(pupil * np.exp(-2j * np.pi * waves)), norm="ortho"))
     return np.asarray(probe / np.linalg.norm(probe))
+
+
+def defocus_of(size: int, width: float = 0.28) -> float:
+    """How far out of focus that is, λ z in pixels²: light of frequency f lands so many times f from the middle."""
+    return 0.5 * width * size / PUPIL
 
 
 def diffuser_probe(size: int, seed: int) -> NDArray[np.complex128]:

@@ -232,6 +232,19 @@ def test_probes_fade_before_the_border_and_have_a_known_pupil(aperture):
     assert pupil[32, 50:].max() < 1e-2 * pupil.max()
 
 
+def test_a_probe_without_its_defocus_is_a_small_spot(tmp_path):
+    """Taken back by the stated distance, light comes together: what is left are the small aberrations."""
+    truth = simulate_ptycho(tmp_path / "scan.cxi", size=64, positions=1, modes=1)
+    frequency = np.fft.fftfreq(64, truth.pixel_size)
+    square = frequency[:, None] ** 2 + frequency**2
+    spectrum = np.fft.fft2(truth.probe[0].astype(complex))
+    back = np.fft.ifft2(spectrum * np.exp(1j * math.pi * truth.wavelength * truth.defocus * square))
+    further = np.fft.ifft2(spectrum * np.exp(-1j * math.pi * truth.wavelength * truth.defocus * square))
+    here = light_diameter(truth.probe)
+    assert light_diameter(back[None]) < 0.5 * here
+    assert light_diameter(further[None]) > 1.3 * here
+
+
 def test_modes_are_orthogonal_and_have_their_powers():
     powers = mode_powers(5)
     modes = with_modes(focused_probe(64), powers).reshape(5, -1)
