@@ -9,6 +9,7 @@ import pytest
 
 from dtomo.errors import UserError
 from dtomo.io.ptycho.opening import open_ptycho
+from dtomo.operators.propagation import FarField, NearField
 from dtomo.ptycho.frames import FrameBlock, to_model_order
 from dtomo.ptycho.model import PtychoModel
 from dtomo.simulate.ptycho import GROUP, PtychoTruth, read_ptycho_truth, simulate_ptycho
@@ -156,15 +157,19 @@ def test_the_reader_of_scans_reads_it(tmp_path, near):
         np.testing.assert_array_equal(scan.frames.read(slice(number, number + 1))[0], truth.counts(number))
 
 
-def test_the_truth_is_the_best_that_the_model_can_do(tmp_path):
+@pytest.mark.parametrize("near", [False, True])
+def test_the_truth_is_the_best_that_the_model_can_do(tmp_path, near):
     """Of the frames without noise nothing is left; of counts what is left is a quarter per pixel, as of √Poisson."""
-    truth = small(tmp_path / "scan.cxi", size=64, photons=1e6, background=30.0)
+    truth = small(tmp_path / "scan.cxi", size=64, photons=1e6, background=30.0, near_field=near)
     frames = np.stack([truth.expected(number) for number in range(12)])
     counts = np.stack([truth.counts(number) for number in range(12)])
+    pixel, distance = (truth.pixel_size,) * 2, truth.distance / truth.magnification
+    lens = NearField((64, 64), pixel, truth.wavelength, distance) if near else FarField()
+    model = PtychoModel((64, 64), propagation=lens)
     left = []
     for images in (frames, counts):
-        block = FrameBlock(np.arange(12), to_model_order(images).astype(np.float32))
-        loss, count, _ = PtychoModel((64, 64)).loss_and_gradient(truth.parameters, block, ())
+        block = FrameBlock(np.arange(12), (images if near else to_model_order(images)).astype(np.float32))
+        loss, count, _ = model.loss_and_gradient(truth.parameters, block, ())
         left.append(loss / count)
     assert left[0] < 1e-3
     assert left[1] == pytest.approx(0.25, abs=0.02)
