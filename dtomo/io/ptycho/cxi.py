@@ -187,9 +187,10 @@ def _read_positions(file: h5py.File, reading: PtychoReading) -> None:
             raise UserError(f"{where} has shape {moves.shape}; x, y, z of each frame were expected: (frame, 3)")
         along = np.zeros((len(moves), 3))
         along[:, :2] = moves[:, :2]
-        along[:, 2] = along[:, :2] @ _slope(file, reading.path)
         directions = DEFAULT_DIRECTIONS if reading.directions is None else reading.directions
-        reading.put("positions", along @ directions, where)
+        with np.errstate(invalid="ignore"):  # what is not finite is refused later, unless the frame is left out
+            along[:, 2] = along[:, :2] @ _slope(file, reading.path)
+            reading.put("positions", along @ directions, where)
         reading.position_unit = "m"
         return
 

@@ -22,6 +22,7 @@ from dtomo.io.ptycho.npz import read_npz
 from dtomo.io.ptycho.ptyd import is_ptyd, read_ptyd
 from dtomo.io.ptycho.reading import PtychoReading, wavelength_of
 from dtomo.io.ptycho.scan import PtychoScan
+from dtomo.io.sources import SelectedFrames
 
 ZIP = b"PK\x03\x04"
 """How NumPy archives begin."""
@@ -150,6 +151,8 @@ def open_ptycho(
     """
     reading = _read(Path(path), dataset)
     _put_positions(reading, positions, position_unit)
+    if len(exclude):
+        _leave_out(reading, exclude)
     _put_images(reading, mask, background)
     _put_numbers(reading, wavelength, energy, distance, detector_pixel)
     if near_field is not None:
@@ -164,15 +167,23 @@ def open_ptycho(
     scan = _scan(reading, arrangement, probe, _magnification(reading, magnification))
     seen = look.saturation if saturation is None else saturation
     scan = dataclasses.replace(scan, saturation=seen if seen else None)
-    scan = _oriented(scan, reading, motion, swap_axes, flip_rows, flip_columns)
-    if not len(exclude):
-        return scan
+    return _oriented(scan, reading, motion, swap_axes, flip_rows, flip_columns)
+
+
+def _leave_out(reading: PtychoReading, exclude: Sequence[int]) -> None:
+    count = reading.frames.shape[0]
     gone = np.asarray(exclude, np.int64)
-    if (gone < 0).any() or (gone >= scan.shape[0]).any():
-        raise UserError(
-            f"{path} has frames 0 to {scan.shape[0] - 1}; it has none of number {int(gone.max())} to exclude"
-        )
-    return scan.select(np.setdiff1d(np.arange(scan.shape[0]), gone))
+    wrong = gone[(gone < 0) | (gone >= count)]
+    if wrong.size:
+        raise UserError(f"{reading.path} has frames 0 to {count - 1}; no frame {int(wrong[0])} can be left out")
+    kept = np.setdiff1d(np.arange(count), gone)
+    if not kept.size:
+        raise UserError(f"no frame of {reading.path} is left; it has {count}")
+    assert reading.positions is not None
+    reading.frames = SelectedFrames.of(reading.frames, kept)
+    reading.positions = reading.positions[kept]
+    if reading.intensities is not None and len(reading.intensities) == count:
+        reading.intensities = reading.intensities[kept]
 
 
 def _read(path: Path, dataset: str | None) -> PtychoReading:
@@ -205,6 +216,11 @@ def _put_positions(reading: PtychoReading, given: Given | None, unit: str | None
             "(--positions FILE)"
         )
     where = reading.found["positions"]
+    if len(reading.positions) != reading.frames.shape[0]:
+        raise UserError(
+            f"{where} has {len(reading.positions)} positions, but there are {reading.frames.shape[0]} frames in "
+            f"{reading.frames.location}; one for each is needed"
+        )
     if unit is not None:
         reading.found["positions"] += f" (taken as {unit})"
         reading.position_unit, where = unit, "position_unit"
