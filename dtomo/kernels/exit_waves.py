@@ -45,6 +45,26 @@ def under(image: NDArray[Any], corners: NDArray[np.int64], patch: tuple[int, int
     return xp.ascontiguousarray(xp.moveaxis(image[..., rows, columns], -3, 0))
 
 
+def times(waves: NDArray[Any], image: NDArray[Any], corners: NDArray[np.int64], *, conjugate: bool = False) -> None:
+    """Multiply waves by the object under them, or by its conjugate, in place.
+
+    Parameters
+    ----------
+    waves
+        ``(frame, object mode, mode, row, column)``, complex.
+    image, corners
+        As in `product`.
+    conjugate
+        The adjoint.
+    """
+    if on_device(waves):
+        patches = under(image, corners, waves.shape[-2:])[:, :, None]
+        waves *= np.conj(patches) if conjugate else patches
+        return
+    arrays = waves, _ready(image), corners
+    run_jobs(lambda span: _times(span, *arrays, conjugate), len(corners))
+
+
 def object_products(probes: NDArray[Any], changes: NDArray[Any], out: NDArray[Any]) -> None:
     """Adjoint of `product` for the object: out = Σ over probe modes of conj(P) χ; see `dtomo.kernels.patches.add`.
 
@@ -110,6 +130,23 @@ def _product(jobs, probes, image, corners, out):  # type: ignore[no-untyped-def]
                     t = image[layer, top + r, left : left + columns]
                     for c in range(columns):
                         target[c] = p[c] * t[c]
+
+
+@kernel
+def _times(jobs, waves, image, corners, conjugate):  # type: ignore[no-untyped-def]
+    _, layers, modes, rows, columns = waves.shape
+    for frame in range(jobs[0], jobs[1]):
+        top, left = corners[frame]
+        for layer in range(layers):
+            for mode in range(modes):
+                for r in range(rows):
+                    target, t = waves[frame, layer, mode, r], image[layer, top + r, left : left + columns]
+                    if conjugate:
+                        for c in range(columns):
+                            target[c] *= np.conj(t[c])
+                    else:
+                        for c in range(columns):
+                            target[c] *= t[c]
 
 
 @kernel

@@ -23,14 +23,22 @@ NAMES = {
 COMPLEX = ("object", "probe", "variable_probe", "probe_weights")
 
 
-def check_parameters(frame_shape: tuple[int, int], parameters: Mapping[str, Any], *, inside: bool = True) -> None:
+def check_parameters(
+    frame_shape: tuple[int, int],
+    probe_shape: tuple[int, int],
+    slices: int,
+    parameters: Mapping[str, Any],
+    *,
+    near_field: bool = False,
+    inside: bool = True,
+) -> None:
     """Refuse parameters that do not fit; see `dtomo.ptycho.model.PtychoModel.check`."""
     _names_and_kinds(parameters)
     sizes = {name: tuple(np.shape(value)) for name, value in parameters.items()}
     probe, image, frames = sizes["probe"], sizes["object"], sizes["positions"][0]
     rank = sizes.get("variable_probe", (0,))[0]
     wanted = {
-        "probe": (probe[0], *frame_shape),
+        "probe": (probe[0], *probe_shape),
         "positions": (frames, 2),
         "variable_probe": (rank, *probe),
         "probe_weights": (frames, rank),
@@ -42,6 +50,10 @@ def check_parameters(frame_shape: tuple[int, int], parameters: Mapping[str, Any]
             raise UserError(
                 f"{name} {NAMES[name]} should have shape {shape} with frames of {frame_shape}; got {sizes[name]}"
             )
+    if image[1] != slices:
+        raise UserError(f"the model has {slices} slices, and free space between them; the object has {image[1]}")
+    if "distance" in parameters and not near_field:
+        raise UserError("there is no distance to refine in the far field; leave it out of the parameters")
     if any(whole < part for whole, part in zip(image[-2:], probe[-2:])):
         raise UserError(
             f"the object of {image[-2:]} pixels is smaller than the probe of {probe[-2:]}; give it more room"

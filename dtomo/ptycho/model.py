@@ -8,7 +8,8 @@ Parameters are a dict of arrays:
   P + Σ w_jk V_k (OPR: M. Odstrcil et al., Optics Express 24 (2016) 8360);
 - ``background`` (row, column), real, model order: its square is added to the intensities;
 - ``scale`` (frame,), real: amplitude of the probe at a frame;
-- ``positions`` (frame, 2), float64: row and column of the object pixel under pixel [0, 0] of the probe.
+- ``positions`` (frame, 2), float64: row and column of the object pixel under pixel [0, 0] of the probe;
+- ``distance`` (), float64: metres of a near field, in place of its own.
 
 Of these, object, probe and positions must be there. Every mode of the object meets every mode of the probe, and their
 intensities add up (P. Thibault and A. Menzel, Nature 494 (2013) 68). Gradients are ∂L/∂z̄ for complex parameters and
@@ -25,13 +26,13 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, empty_aligned
 from dtomo.errors import UserError
 from dtomo.kernels import detection, patches
-from dtomo.operators.propagation import FarField
+from dtomo.operators.propagation import FarField, NearField
 from dtomo.ptycho.frames import FrameBlock
 from dtomo.ptycho.stages import Stages, Sums
 from dtomo.ptycho.views import Views, object_shape
 from dtomo.windows import Window
 
-__all__ = ["FarField", "Propagation", "PtychoModel", "Views", "object_shape"]
+__all__ = ["FarField", "NearField", "Propagation", "PtychoModel", "Views", "object_shape"]
 
 
 class Propagation(Protocol):
@@ -51,7 +52,7 @@ class PtychoModel:
     Attributes
     ----------
     frame_shape
-        Rows and columns of a frame, and of the probe.
+        Rows and columns of a frame.
     loss
         "amplitude", "intensity" or "poisson"; see `dtomo.kernels.detection`.
     mask
@@ -64,11 +65,17 @@ class PtychoModel:
         To the detector.
     exponential
         The object is u, its transmission exp(iu).
+    oversampling
+        The probe is so many times as large as a frame in rows and columns: in the far field it has room around it, in
+        the near field its pixels are finer. A pixel of the detector sees a sum of intensities (`dtomo.ptycho.paths`).
+    between
+        Free space from each slice of the object to the next: one less than slices (`dtomo.ptycho.slices`).
 
     Raises
     ------
     UserError
-        An unknown loss, a mask of another shape or dtype, a saturation that is not positive.
+        An unknown loss, a mask of another shape or dtype, a saturation that is not positive, an oversampling below 1,
+        free space for waves of another shape.
     """
 
     frame_shape: tuple[int, int]
@@ -78,6 +85,8 @@ class PtychoModel:
     subpixel: bool = True
     propagation: Propagation = dataclasses.field(default_factory=FarField)
     exponential: bool = False
+    oversampling: int = 1
+    between: tuple[NearField, ...] = ()
 
     def __post_init__(self) -> None:
         if self.loss not in detection.LOSSES:
@@ -89,6 +98,13 @@ class PtychoModel:
             )
         if self.saturation is not None and not self.saturation > 0:
             raise UserError(f"the saturation is a positive number of counts; got {self.saturation}")
+        if self.oversampling != int(self.oversampling) or self.oversampling < 1:
+            raise UserError(f"the oversampling of the detector is a whole number from 1; got {self.oversampling}")
+        for field in (self.propagation, *self.between):
+            if isinstance(field, NearField) and field.shape != self.probe_shape:
+                raise UserError(
+                    f"near fields and slices are of the probe's {self.probe_shape} pixels; got {field.shape}"
+                )
 
     def check(self, parameters: Mapping[str, Any], *, inside: bool = True) -> None:
         """Refuse parameters that do not fit the model or one another; called once before a run.
@@ -107,7 +123,10 @@ class PtychoModel:
         """
         from dtomo.ptycho.checks import check_parameters
 
-        check_parameters(self.frame_shape, parameters, inside=inside)
+        near = isinstance(self.propagation, NearField)
+        check_parameters(
+            self.frame_shape, self.probe_shape, len(self.between) + 1, parameters, near_field=near, inside=inside
+        )
 
     def loss_and_gradient(
         self,
@@ -154,11 +173,11 @@ class PtychoModel:
         def work(frames: slice) -> float:
             slot = frames.start // stages.group if stages.xp is np else 0
             probes = stages.probes(frames)
-            far = stages.far(frames, stages.waves(frames, probes))
+            far = stages.far(frames, stages.waves(frames, probes, keep=bool(kept) or sums.waves), sums)
             derivative = None if sums.derivative is None else sums.derivative[slot]
             loss = stages.detect(far, block.intensities[frames], derivative)
-            if kept or sums.products is not None or sums.mixture is not None:
-                changes = stages.near(frames, far)
+            if kept or sums.waves:
+                changes = stages.near(frames, far, sums)
                 if kept:
                     kept["waves"][frames] = changes
                     if stages.mixture is not None:
@@ -168,6 +187,12 @@ class PtychoModel:
 
         loss = sum(stages.groups(work))
         return loss, self.pixels * len(block), sums.gradients(stages)
+
+    @property
+    def probe_shape(self) -> tuple[int, int]:
+        """Rows and columns of the probe."""
+        rows, columns = self.frame_shape
+        return self.oversampling * rows, self.oversampling * columns
 
     @property
     def pixels(self) -> int:
@@ -279,6 +304,8 @@ class PtychoModel:
         def work(frames: slice) -> None:
             own = views.probes if len(views.probes) == 1 else views.probes[frames]
             slot = frames.start // stages.group if stages.xp is np else 0
+            if sums.slopes is not None:
+                stages.path.slopes(frames, views.waves[frames], changes[frames], sums.slopes)
             stages.back(frames, own, changes[frames].copy(), sums, slot)
 
         stages.groups(work)

@@ -16,6 +16,8 @@ from dtomo.arrays import array_module, empty_aligned, writeable_view
 from dtomo.errors import UserError
 from dtomo.kernels import detection, exit_waves, patches, shifts
 from dtomo.kernels.propagation import fourier
+from dtomo.ptycho.paths import NearPath, path_of
+from dtomo.ptycho.slices import back_through, through
 from dtomo.ptycho.views import Places, places
 from dtomo.threads import run_blocks
 from dtomo.windows import Rows, Window
@@ -59,8 +61,8 @@ class Stages:
     ) -> None:
         self.model, self.parameters, self.indices = model, parameters, indices
         self.object, self.probe = parameters["object"], parameters["probe"]
-        if self.object.shape[1] != 1:
-            raise UserError(f"the object has {self.object.shape[1]} slices; this model takes one")
+        if self.object.shape[1] != len(model.between) + 1:
+            raise UserError(f"the object has {self.object.shape[1]} slices; the model takes {len(model.between) + 1}")
         self.xp = array_module(self.object, self.probe)
         self.dtype = self.probe.dtype
         self.real = np.zeros(0, self.dtype).real.dtype
@@ -68,8 +70,11 @@ class Stages:
         self.places: Places = places(self._rows_of("positions"), patch, shape, model.subpixel)
         self.shifted = model.subpixel and ("positions" in wanted or bool(self.places.fractions.any()))
         self.image, origin = self._transmission()
+        self._slices = [self.xp.ascontiguousarray(self.image[:, k]) for k in range(self.image.shape[1])]
+        self._incident: dict[int, list[NDArray[Any]]] = {}
         self._corners = self.xp.asarray(self.places.corners - origin)
         self.mixture = self._mixture()
+        self.path = path_of(self)
         self.detector = self._detector()
 
     def groups(self, work: Callable[[slice], Any]) -> list[Any]:
@@ -92,9 +97,13 @@ class Stages:
         mixed = shifts.mix(self.mixture.of(frames))
         return fourier(mixed, self.xp, inverse=True) if self.shifted else mixed
 
-    def waves(self, frames: slice, probes: NDArray[Any]) -> NDArray[Any]:
-        """Exit waves ``(frame, object mode, mode, row, column)``."""
-        return exit_waves.product(probes, self.image[:, 0], self._corners[frames])
+    def waves(self, frames: slice, probes: NDArray[Any], keep: bool = False) -> NDArray[Any]:
+        """Exit waves ``(frame, object mode, mode, row, column)``; `keep`: `back` will be called."""
+        incident: list[NDArray[Any]] | None = [] if keep else None
+        found = through(probes, self._slices, self._corners[frames], self.model.between, incident)
+        if incident:
+            self._incident[frames.start] = incident
+        return found
 
     def patches(self) -> NDArray[Any]:
         """Transmission under each frame ``(frame, object mode, slice, row, column)``."""
@@ -112,13 +121,14 @@ class Stages:
         probes = self.probe[None] if self.mixture is None else empty_aligned((count, *shape), self.dtype, self.xp)
         return {"waves": waves, "probes": probes, "corners": self.places.corners}
 
-    def far(self, frames: slice, waves: NDArray[Any]) -> NDArray[Any]:
-        """Waves on the detector; exit waves may be overwritten."""
-        return self.model.propagation.forward(waves, overwrite=True)
+    def far(self, frames: slice, waves: NDArray[Any], sums: "Sums | None" = None) -> NDArray[Any]:
+        """Waves on the detector; exit waves may be overwritten. `sums`: for which `near` will be called."""
+        return self.path.forward(frames, waves, sums is not None and sums.slopes is not None)
 
-    def near(self, frames: slice, far: NDArray[Any]) -> NDArray[Any]:
-        """The adjoint of `far`."""
-        return self.model.propagation.adjoint(far, overwrite=True)
+    def near(self, frames: slice, far: NDArray[Any], sums: "Sums | None" = None) -> NDArray[Any]:
+        """The adjoint of `far`; what the way itself changes is put into `sums`."""
+        shape = len(self.image), *self.probe.shape
+        return self.path.adjoint(frames, far, shape, None if sums is None else sums.slopes)
 
     def detect(self, far: NDArray[Any], measured: NDArray[Any], derivative: NDArray[Any] | None = None) -> float:
         """The loss; waves on the detector become derivatives by their conjugates."""
@@ -126,7 +136,13 @@ class Stages:
 
     def back(self, frames: slice, probes: NDArray[Any], changes: NDArray[Any], sums: "Sums", slot: int) -> None:
         """Add what derivatives χ by the exit waves' conjugates (overwritten) give for the wanted parameters."""
-        corners, image = self._corners[frames], self.image[:, 0]
+        corners, image, between = self._corners[frames], self._slices[0], self.model.between
+        if between:
+            incident = self._incident.pop(frames.start, [])
+            if not incident:
+                through(probes, self._slices, corners, between, incident)
+            products = None if sums.products is None else sums.products[frames]
+            changes = back_through(changes, self._slices, corners, between, incident, products)
         if sums.products is not None:
             exit_waves.object_products(probes, changes, sums.products[frames, :, 0])
         if sums.mixture is None:
@@ -192,12 +208,16 @@ class Sums:
         What the probes of frames are made of; sums have an axis for the slot in front.
     derivative
         Σ dL/dS of each slot.
+    slopes
+        Of a near field: what each frame's loss changes by with the distance, and by the shift back of its waves in rows
+        and columns, float64 ``(frame, 3)``.
     """
 
     wanted: tuple[str, ...]
     products: NDArray[Any] | None = None
     mixture: shifts.MixtureSums | None = None
     derivative: NDArray[Any] | None = None
+    slopes: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, stages: Stages, wanted: Iterable[str]) -> "Sums":
@@ -213,7 +233,14 @@ class Sums:
             sums.mixture = _room(stages, names, slots)
         if "background" in names:
             sums.derivative = xp.zeros((slots, *stages.model.frame_shape), stages.real)
+        if "distance" in names or ("positions" in names and isinstance(stages.path, NearPath)):
+            sums.slopes = xp.zeros((count, 3), np.float64)
         return sums
+
+    @property
+    def waves(self) -> bool:
+        """Whether derivatives by exit waves are needed."""
+        return any(part is not None for part in (self.products, self.mixture, self.slopes))
 
     def slot(self, frames: slice, slot: int) -> shifts.MixtureSums:
         """Room for a group."""
@@ -248,7 +275,11 @@ class Sums:
             if "scale" in self.wanted:
                 found["scale"] = Rows(indices, tables[:, 0].astype(parameters["scale"].dtype))
             if "positions" in self.wanted:
-                found["positions"] = Rows(indices, tables[:, 1:].copy())
+                back = 0 if self.slopes is None else self.slopes[:, 1:]
+                found["positions"] = Rows(indices, tables[:, 1:] + back)
+        if "distance" in self.wanted:
+            assert self.slopes is not None
+            found["distance"] = self.slopes[:, 0].sum()
         if self.derivative is not None:
             found["background"] = 2 * parameters["background"] * self.derivative.sum(0).astype(real)
         return {name: found[name] for name in self.wanted}
@@ -278,7 +309,7 @@ def _check(names: tuple[str, ...], stages: Stages) -> None:
     missing = [name for name in names if name not in stages.parameters]
     if missing:
         raise UserError(f"there is no gradient of {missing[0]}: it is not among the parameters")
-    if "distance" in names:
+    if "distance" in names and not isinstance(stages.path, NearPath):
         raise UserError("there is no distance to refine in the far field")
     if "positions" in names and not stages.model.subpixel:
         raise UserError("positions are refined with sub-pixel shifts of the probe only; set subpixel")
