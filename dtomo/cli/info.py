@@ -66,7 +66,12 @@ def describe(settings: "ReconSettings") -> list[str]:
         The file is neither.
     """
     from dtomo import io
+    from dtomo.cli.info_ptycho import ptycho_lines
+    from dtomo.io.ptycho.opening import open_ptycho, recognise_ptycho
 
+    path = settings.scan
+    if path.exists() and settings.angles is None and recognise_ptycho(path) is not None:
+        return ptycho_lines(open_ptycho(path, dataset=settings.dataset))
     try:
         scan = _open(settings)
     except UserError as as_scan:

@@ -18,6 +18,8 @@ from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header, read_mrc_scan
 from dtomo.io.nexus import is_nexus, read_nexus
 from dtomo.io.probing import is_black, looks_normalized, suspicious_darks, suspicious_flats
+from dtomo.io.ptycho.cxi import is_cxi
+from dtomo.io.ptycho.ptyd import is_ptyd
 from dtomo.io.reading import Reading
 from dtomo.io.scan import Scan, Values
 from dtomo.io.sources import ArraySource, Source, npy_source
@@ -171,6 +173,11 @@ def _recognise_hdf5(path: Path, dataset: str | None) -> str:
             return "dxchange"
         if is_nexus(file):
             return "nxtomo"
+        if is_cxi(file) or is_ptyd(file):
+            raise UserError(
+                f"{path} is a ptychographic scan ({'cxi' if is_cxi(file) else 'ptyd'}): reconstruct it with dtomo "
+                "ptycho, or open it with dtomo.io.ptycho.open_ptycho"
+            )
         raise UserError(
             f"{path} is HDF5 but neither Data Exchange (/exchange/data) nor NXtomo (an NXentry); it "
             f"has {list_stacks(file)}: "

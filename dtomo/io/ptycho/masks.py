@@ -147,7 +147,8 @@ def _saturation(tops: list[tuple[float, int, int]]) -> float | None:
     most = max(top for top, _, _ in tops)
     at = sum(number for top, number, _ in tops if top == most)
     below = sum(number for top, _, number in tops if top == most)
-    return most if most >= SATURATED and at >= PILED and at > 3 * below else None
+    whole = most >= SATURATED and most == round(most)
+    return most if whole and at >= PILED and at > 3 * below else None
 
 
 def _notes(

@@ -58,7 +58,7 @@ def read_npz(path: Path, dataset: str | None = None) -> PtychoReading:
     UserError
         No archive, or arrays that are missing or no such thing.
     """
-    with explained(str(path)), zipfile.ZipFile(path) as archive:
+    with _opened(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         frames = (dataset or FRAMES).strip("/")
         if frames not in names:
@@ -79,6 +79,17 @@ def read_npz(path: Path, dataset: str | None = None) -> PtychoReading:
                 found = probe.reshape(-1, *probe.shape[-2:]).astype(np.complex64)
                 reading.put("probe", found, f"{path}:/{PROBE}")
     return reading
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    with explained(str(path)):
+        try:
+            archive = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise UserError(f"{path} is no whole NumPy archive ({error}); it is truncated or damaged") from error
+        with archive:
+            yield archive
 
 
 def _header(archive: zipfile.ZipFile, path: Path, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

@@ -111,7 +111,8 @@ def _read_positions(file: h5py.File, reading: PtychoReading, chunks: list[str], 
             return
         if positions.shape != (part.shape[0], 2):
             raise UserError(
-                f"{where} has shape {positions.shape}; ({part.shape[0]}, 2) was expected, as there are frames"
+                f"{where} has shape {positions.shape}, but there are {part.shape[0]} frames; ({part.shape[0]}, 2) was "
+                "expected"
             )
         found.append(np.asarray(positions, np.float64))
     reading.put("positions", np.concatenate(found), f"{reading.path}:/{CHUNKS}/…/positions")
