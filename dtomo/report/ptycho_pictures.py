@@ -22,7 +22,7 @@ from dtomo.report.draw import BAR, INK, LINE, STYLE, gray_range, new_figure, sho
 
 GRAY = "#9aa5b1"
 LIT = 0.1
-"""Where the object has less than this part of the light it usually has, it is drawn but sets no gray values."""
+"""Where the object has less than this part of the light it usually has, it is left white."""
 MOST_PIXELS = 1600
 """Rows or columns of a picture at most; larger objects are drawn with every n-th pixel."""
 MOST_MODES, MOST_SLICES = 12, 12

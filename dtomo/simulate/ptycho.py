@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from dtomo.errors import UserError
 from dtomo.io.hdf5_files import new_hdf5, open_hdf5
 from dtomo.io.output import check_output
+from dtomo.io.ptycho.cxi import DEFAULT_DIRECTIONS, DETECTOR, ENTRY, GEOMETRY, SOURCE
+from dtomo.io.ptycho.reading import PLANCK_LIGHT
 from dtomo.simulate.detector import PROJECTION, generator
 from dtomo.simulate.ptycho_parts import (
     Aperture,
@@ -29,9 +31,6 @@ from dtomo.simulate.scans import MOST_THREADS, computed_ahead
 
 GROUP = "dtomo_truth"
 """HDF5 group that holds the truth."""
-
-PLANCK, LIGHT = 6.62607015e-34, 299792458.0
-"""Joule seconds, and metres a second."""
 
 WAVELENGTH = 1.409e-10
 """Metres: 8.8 keV."""
@@ -325,22 +324,20 @@ def _write(truth: PtychoTruth, overwrite: bool) -> None:
     steps = truth.stated_positions * truth.pixel_size
     with new_hdf5(target) as file:
         file["cxi_version"] = 150
-        detector = file.create_group("entry_1/instrument_1/detector_1")
+        detector = file.create_group(DETECTOR)
         data = detector.create_dataset("data", (count, size, size), dtype)
         for number, counts in enumerate(computed_ahead(frame, count)):
             data[number] = counts
         detector["distance"] = truth.distance
         detector["x_pixel_size"], detector["y_pixel_size"] = pixel, pixel
         detector["mask"] = np.zeros((size, size), np.uint32)
-        file["entry_1/instrument_1/source_1/wavelength"] = truth.wavelength
-        file["entry_1/instrument_1/source_1/energy"] = PLANCK * LIGHT / truth.wavelength
+        file[f"{SOURCE}/wavelength"] = truth.wavelength
+        file[f"{SOURCE}/energy"] = PLANCK_LIGHT / truth.wavelength
         if truth.source_distance is not None:
-            file["entry_1/instrument_1/source_1/distance"] = -truth.source_distance  # before the sample
-        # the sample's motion, (x, y, z): rows and columns of frames run along -y and -x
-        moves = np.stack([steps[:, 1], steps[:, 0], np.zeros(count)], 1)
-        file["entry_1/sample_1/geometry_1/translation"] = moves
-        file["entry_1/data_1/translation"] = h5py.SoftLink("/entry_1/sample_1/geometry_1/translation")
-        file["entry_1/data_1/data"] = h5py.SoftLink("/entry_1/instrument_1/detector_1/data")
+            file[f"{SOURCE}/distance"] = -truth.source_distance  # before the sample
+        file[f"{GEOMETRY}/translation"] = -steps @ DEFAULT_DIRECTIONS.T  # the sample's motion
+        file[f"{ENTRY}/data_1/translation"] = h5py.SoftLink(f"/{GEOMETRY}/translation")
+        file[f"{ENTRY}/data_1/data"] = h5py.SoftLink(f"/{DETECTOR}/data")
         _put_truth(file.create_group(GROUP), truth)
         file.flush()
 
