@@ -157,7 +157,8 @@ class _View:
 
     def _show(self, figure: Figure, axes: Axes, image: NDArray[Any], title: str, unit: str) -> None:
         limits = gray_range([image[self._lit]], 0.3, 99.7)
-        drawn = show_slice(axes, image, limits, title, ("row", "column"), _micrometres(self._result), place=self._place)
+        shown, size = np.where(self._lit, image, np.nan), _micrometres(self._result)
+        drawn = show_slice(axes, shown, limits, title, ("row", "column"), size, place=self._place)
         figure.colorbar(drawn, ax=axes, label=unit, shrink=0.8, extend="both")
 
 
