@@ -14,6 +14,7 @@ from dtomo.ptycho import driver, gauge
 from dtomo.ptycho.blocks import Blocks
 from dtomo.ptycho.curvatures import illumination
 from dtomo.ptycho.engine import Parameters
+from dtomo.ptycho.frame_errors import frame_errors
 from dtomo.ptycho.nested import flatten, unflatten
 from dtomo.ptycho.result import PtychoResult
 from dtomo.ptycho.setup import Data, Setup, half_scans
@@ -99,7 +100,18 @@ def solve(
     if settings.frc:
         halves = [_in_gauge(done[name][0], data, settings) for name in ("first half", "second half")]
         curve = correlation(halves[0], halves[1], settings, data.pixel_size)
-    return result_of(found, losses, parameters, data, setup, settings, curve)
+    errors = None
+    if where.tile is None:  # else the object may be too large to be looked at as a whole
+        errors = frame_errors(
+            setup.model,
+            data.source,
+            parameters,
+            client=where.client,
+            arrange=setup.arrange,
+            frame_memory=where.frame_memory,
+            device_memory=where.device_memory,
+        )
+    return result_of(found, losses, parameters, data, setup, settings, curve, errors)
 
 
 def _part(
@@ -201,6 +213,7 @@ def result_of(
     setup: Setup,
     settings: PtychoSettings,
     curve: FourierCorrelation | None = None,
+    errors: NDArray[np.float64] | None = None,
 ) -> PtychoResult:
     """What is written, drawn and handed to the caller.
 
@@ -214,6 +227,8 @@ def result_of(
         Of the run.
     curve
         Of two half-scans.
+    errors
+        Of frames, see `dtomo.ptycho.frame_errors`.
     """
     moved = np.median(np.asarray(found["positions"]) - np.asarray(before["positions"]), axis=0)
     distance = found.get("distance")
@@ -237,6 +252,7 @@ def result_of(
         basis=data.basis,
         origin=(float(setup.place.origin[0] - moved[0]), float(setup.place.origin[1] - moved[1])),
         frc=curve,
+        frame_error=errors,
         settings=settings.plain(),
     )
 
