@@ -15,7 +15,7 @@ from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.io.output import clear, progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.io.ptycho.results import write_results
-from dtomo.ptycho import cost, scans
+from dtomo.ptycho import cost, optics, scans
 from dtomo.ptycho.driver import EpochReport
 from dtomo.ptycho.result import PtychoResult
 from dtomo.ptycho.setup import Data, Setup, place_of, prepare
@@ -112,6 +112,8 @@ def run(
         if settings.check_orientation and found is None:
             say(scans.check_orientation(data))
         setup = prepare(data, settings, place)
+        for doubt in optics.doubts((setup.model.propagation, *setup.model.between)):
+            say(f"note: {doubt}")
         if client is None and not plan.here:
             client = stack.enter_context(clusters.connect(wanted, say=say))
         begun = found or {"tile": plan.tile, "object": list(place.shape), "origin": list(place.origin)}

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.io.sources import Source
-from dtomo.ptycho import start
+from dtomo.operators.propagation import NearField
+from dtomo.ptycho import optics, start
 from dtomo.ptycho.blocks import Blocks, cut_frames
 from dtomo.ptycho.engine import Engine, Parameters
 from dtomo.ptycho.frame_store import Arrange
@@ -101,8 +102,8 @@ def place_of(data: Data, settings: PtychoSettings) -> start.Place:
     padding = settings.padding
     if padding is None:
         padding = start.PADDING_IF_MOVED if moved else start.PADDING
-    probe = tuple(settings.oversampling * size for size in data.frame_shape)
-    return start.place_object(data.positions, (probe[0], probe[1]), padding)
+    positions = data.positions - optics.corner_of_room(data, settings)
+    return start.place_object(positions, optics.probe_shape(data, settings), padding)
 
 
 def prepare(data: Data, settings: PtychoSettings, place: start.Place | None = None) -> Setup:
@@ -117,7 +118,8 @@ def prepare(data: Data, settings: PtychoSettings, place: start.Place | None = No
     model = make_model(data, settings)
     engine = make_engine(settings, model)
     pattern = start.mean_pattern(data.source, data.mask)
-    probe = start.probe_modes(first_probe(data, settings, pattern), settings.modes, _photons(data, settings, pattern))
+    guess = optics.with_room(first_probe(data, settings, pattern), data, settings)
+    probe = start.probe_modes(guess, settings.modes, _photons(data, settings, pattern))
     obj = start.first_object(
         place.shape,
         modes=settings.object_modes,
@@ -156,11 +158,6 @@ def make_model(data: Data, settings: PtychoSettings) -> PtychoModel:
     UserError
         Lengths that the model needs and neither scan nor settings say.
     """
-    if data.near_field or settings.oversampling > 1 or settings.slices > 1:
-        raise UserError(
-            "near fields, oversampled detectors and several slices are not reconstructed yet; take a far-field scan "
-            "with one slice and --oversampling 1"
-        )
     arrange = as_it_is if data.near_field else to_model_order
     mask = None if data.mask is None or data.mask.all() else arrange(data.mask)
     return PtychoModel(
@@ -169,6 +166,9 @@ def make_model(data: Data, settings: PtychoSettings) -> PtychoModel:
         mask=mask,
         saturation=data.saturation,
         exponential=settings.exponential,
+        propagation=optics.propagation_of(data, settings),
+        oversampling=settings.oversampling,
+        between=optics.between_of(data, settings),
     )
 
 
@@ -184,12 +184,16 @@ def first_probe(data: Data, settings: PtychoSettings, pattern: start.Pattern) ->
         return start.round_aperture(data.frame_shape, settings.aperture)
     if settings.probe not in ("auto", "pattern"):
         return read_probe(settings.probe, data.frame_shape)
+    if data.near_field:
+        field = optics.propagation_of(data, settings)
+        assert isinstance(field, NearField)
+        return optics.probe_from_images(pattern.mean, field)
     phase = None
-    if settings.defocus is None and not data.near_field:
+    if settings.defocus is None:
         from dtomo.ptycho.focus import focus_phase
 
         phase = focus_phase(data, pattern, settings.seed)
-    elif settings.defocus is not None:
+    else:
         if data.pixel_size is None or data.wavelength is None:
             raise UserError(
                 "--defocus takes the wavelength and the pixel size: give --energy, --distance, --pixel-size"
