@@ -58,7 +58,8 @@ def phases(fractions: NDArray[np.float64], size: int, dtype: Any) -> NDArray[Any
         complex64 or complex128.
     """
     xp = array_module(fractions)
-    return xp.exp(-2j * np.pi * fractions[:, None] * xp.fft.fftfreq(size)).astype(dtype)
+    angles = (-2 * np.pi * fractions[:, None] * xp.fft.fftfreq(size)).astype(np.zeros(0, dtype).real.dtype)
+    return (xp.cos(angles) + 1j * xp.sin(angles)).astype(dtype, copy=False)
 
 
 def mix(mixture: Mixture) -> NDArray[Any]:
