@@ -101,8 +101,8 @@ def _scale_bar(axes: Axes, first: tuple[float, float], size: tuple[float, float]
     rim = [withStroke(linewidth=2, foreground="black", alpha=0.7)]
     axes.plot([left, left + length], [bottom, bottom], color="black", linewidth=5, alpha=0.5, solid_capstyle="butt")
     axes.plot([left, left + length], [bottom, bottom], color=BAR, linewidth=3, solid_capstyle="butt")
-    middle, above = left + length / 2, bottom - rows * 0.02
-    axes.text(middle, above, label, color=BAR, ha="center", va="bottom", fontweight="bold", path_effects=rim)
+    above = bottom - rows * 0.02
+    axes.text(left, above, label, color=BAR, ha="left", va="bottom", fontweight="bold", path_effects=rim)
 
 
 def show_histogram(axes: Axes, values: NDArray[Any], unit: str, limits: tuple[float, float]) -> None:
