@@ -210,6 +210,14 @@ def test_near_field(tmp_path):
     assert open_ptycho(path, near_field=True, magnification=4).object_pixel_size[0] == pytest.approx(PIXEL[0] / 4)
 
 
+def test_images_of_the_near_field_have_no_frequency_zero(tmp_path):
+    path = cdtools_file(tmp_path / "scan.cxi")
+    np.testing.assert_array_equal(open_ptycho(path, near_field=True, flip_frames="rows").read(), FRAMES[:, ::-1])
+    far = open_ptycho(path, flip_frames="rows").read()
+    np.testing.assert_array_equal(far[:, 0], FRAMES[:, 0])
+    np.testing.assert_array_equal(far[:, 1:], FRAMES[:, :0:-1])
+
+
 def test_there_and_back(tmp_path):
     field = np.zeros((16, 20), np.uint32)
     field[2, 3] = 1

@@ -18,7 +18,8 @@ class Arrangement:
     """How stored frames become frames with frequency zero in the middle (row N // 2, column N // 2).
 
     What is stored is first shifted (if `corner`), then cut to `window`, then transposed, then turned over. Frames are
-    turned over about frequency zero: a row k becomes row 2 (N // 2) − k, modulo N.
+    turned over about frequency zero, a row k becoming row 2 (N // 2) − k, modulo N; images of the near field
+    (`images`) about their middle.
 
     Attributes
     ----------
@@ -28,6 +29,8 @@ class Arrangement:
         Frequency zero is stored at [0, 0].
     transpose, flip_rows, flip_columns
         What else is done, in this order.
+    images
+        There is no frequency zero.
     """
 
     window: tuple[int, int, int, int]
@@ -35,6 +38,7 @@ class Arrangement:
     transpose: bool = False
     flip_rows: bool = False
     flip_columns: bool = False
+    images: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,7 +61,7 @@ class Arrangement:
         for axis, asked in ((-2, self.flip_rows), (-1, self.flip_columns)):
             if asked:
                 images = np.flip(images, axis)
-                if images.shape[axis] % 2 == 0:
+                if images.shape[axis] % 2 == 0 and not self.images:
                     images = np.roll(images, 1, axis)
         return images
 

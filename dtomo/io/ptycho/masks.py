@@ -124,13 +124,15 @@ def _pass(seen: _Seen, block: NDArray[Any], good: NDArray[np.bool_]) -> tuple[fl
 
 
 def _stuck(seen: _Seen, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pixels that never change and cannot be meant: below zero, or so many counts that noise would show."""
+    """Pixels that never change and cannot be meant: below zero, at the end of the numbers, or bright without noise."""
     with np.errstate(invalid="ignore"):
-        below = seen.constant & (seen.first < 0)
+        out = seen.constant & (seen.first < 0)
         above = seen.constant & (seen.first >= CONSTANT)
+    if seen.first.dtype.kind != "f":
+        out |= seen.constant & (seen.first == np.iinfo(seen.first.dtype).max)
     if seen.frames < FEW or above.sum() > 0.05 * good.sum():  # as in frames without noise and without an object
         above[:] = False
-    return (below | above) & good & ~seen.bad
+    return (out | above) & good & ~seen.bad
 
 
 def _top(block: NDArray[Any], most: NDArray[Any], usable: NDArray[np.bool_]) -> tuple[float, int, int]:

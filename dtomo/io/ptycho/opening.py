@@ -283,7 +283,8 @@ def _arrangement(
         raise UserError(f"flip_frames is one of {', '.join(FLIPS)}; got {flip!r}")
     transpose, rows, columns = FLIPS[flip or "none"]
     shape = reading.frames.shape[1:]
-    corner = (reading.center if center is None else center) == "corner"
+    usual = "middle" if reading.near_field else reading.center
+    corner = (usual if center is None else center) == "corner"
     middle: tuple[int, ...] = (shape[0] // 2, shape[1] // 2)
     given = center is not None and not isinstance(center, str)
     if given:
@@ -304,7 +305,7 @@ def _arrangement(
             f"{shape[0]} × {shape[1]}; choose a smaller crop (--crop)"
         )
     window = (starts[0], starts[0] + size[0], starts[1], starts[1] + size[1])
-    return Arrangement(window, corner, transpose, rows, columns)
+    return Arrangement(window, corner, transpose, rows, columns, reading.near_field)
 
 
 def _check_center(reading: PtychoReading, look: Look, center: str) -> None:
@@ -391,7 +392,7 @@ def _oriented(
     if motion not in (None, "sample", "probe"):
         raise UserError(f"motion is 'sample' or 'probe'; got {motion!r}")
     moved = motion or reading.motion
-    scan.found["motion"] = f"of the {moved}, {'given' if motion else 'as the format has it'}"
+    scan.found["motion"] = f"positions are stored of the {moved} ({'given' if motion else 'as the format has it'})"
     if moved == "sample":
         scan = dataclasses.replace(scan, positions=-scan.positions)
     return scan.reoriented(swap_axes=swap_axes, flip_rows=flip_rows, flip_columns=flip_columns)
