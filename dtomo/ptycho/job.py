@@ -110,7 +110,7 @@ def run(
             print("\n".join(plan.lines()))
             return Run(settings.output, plan, None, {})
         if settings.check_orientation and found is None:
-            say(scans.check_orientation(data))
+            say(scans.check_orientation(data, settings))
         setup = prepare(data, settings, place)
         for doubt in optics.doubts((setup.model.propagation, *setup.model.between)):
             say(f"note: {doubt}")

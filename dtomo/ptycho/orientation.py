@@ -130,12 +130,17 @@ class Ranking:
             return f"which way round the positions lie cannot be told from the frames ({tried})"
         if self.right:
             return f"the positions fit the frames as they are ({tried})"
-        return f"the positions fit the frames better with {self._named(self.best)} ({tried})"
+        return f"the positions fit the frames better if they are turned by {self._named(self.best)} ({tried})"
+
+    def advice(self, given: Way = AS_THEY_ARE) -> str:
+        """Options by which positions fit best, in place of those of `given`, by which they are taken now."""
+        return self._simplest(self.best.after(given)).options or "none of --swap-axes, --flip-rows, --flip-columns"
+
+    def _simplest(self, way: Way) -> Way:
+        return way if self.twins else min(way, way.twin, key=lambda one: len(one.options))
 
     def _named(self, way: Way) -> str:
-        if self.twins:
-            return way.options or "as they are"
-        return min(way, way.twin, key=lambda one: len(one.options)).options or "as they are"
+        return self._simplest(way).options or "as they are"
 
 
 def check(

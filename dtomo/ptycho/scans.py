@@ -119,17 +119,20 @@ def open_data(settings: PtychoSettings) -> Opened:
     return Opened(scan, data_of(scan))
 
 
-def check_orientation(data: Data) -> str:
+def check_orientation(data: Data, settings: PtychoSettings) -> str:
     """Try all ways round of the positions; a line about what fits best.
 
     Raises
     ------
     UserError
-        Another way round fits clearly better, or the scan has too few frames.
+        Another way round fits clearly better, the scan has too few frames, or they are of the near field.
     """
-    from dtomo.ptycho.orientation import check
+    from dtomo.ptycho.orientation import Way, check
 
+    if data.near_field:
+        raise UserError("--check-orientation is for the far field; leave it out, and look at the pictures")
     ranking = check(data.source, data.positions, mask=data.mask, probe=data.probe, pixel_size=data.pixel_size)
     if ranking.right is False:
-        raise UserError(f"{ranking}; give these options, or leave --check-orientation out")
+        given = Way(settings.swap_axes, settings.flip_rows, settings.flip_columns)
+        raise UserError(f"{ranking}; give {ranking.advice(given)}, or leave --check-orientation out")
     return str(ranking)

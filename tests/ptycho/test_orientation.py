@@ -11,6 +11,9 @@ from dtomo.errors import UserError
 from dtomo.io.ptycho import open_ptycho
 from dtomo.io.sources import ArraySource
 from dtomo.ptycho.orientation import AS_THEY_ARE, WAYS, Way, check
+from dtomo.ptycho.scans import check_orientation
+from dtomo.ptycho.setup import Data
+from dtomo.settings import PtychoSettings
 
 STAR = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "siemens_star_ptycho"
 
@@ -105,6 +108,19 @@ def test_lengths_of_pixels_that_are_not_square(small):
     found = check(source, stretched, pixel_size=(1.0, 2.0))
     assert found.clear
     assert found.best in (Way(swap_axes=True), Way(swap_axes=True).twin)
+
+
+def test_a_run_says_which_options_to_give(small):
+    source, positions, _ = small
+    settings = PtychoSettings(scan="scan.cxi", output="out.h5", swap_axes=True)
+    with pytest.raises(UserError, match="give none of --swap-axes"):
+        check_orientation(Data(source, Way(swap_axes=True).of(positions)), settings)
+    both = Way(swap_axes=True, flip_rows=True)
+    with pytest.raises(UserError, match="give --swap-axes --flip-rows, or leave"):
+        check_orientation(Data(source, Way(flip_columns=True).of(positions)), settings)
+    assert "as they are" in check_orientation(Data(source, positions), settings)
+    with pytest.raises(UserError, match="for the far field"):
+        check_orientation(Data(source, both.of(positions), near_field=True), settings)
 
 
 def test_too_little_to_tell(small):
