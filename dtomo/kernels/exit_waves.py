@@ -29,10 +29,13 @@ def product(probes: NDArray[Any], image: NDArray[Any], corners: NDArray[np.int64
     """
     modes, rows, columns = probes.shape[1:]
     shape = (len(corners), len(image), modes, rows, columns)
-    if on_device(probes):
-        return probes[:, None] * under(image, corners, (rows, columns))[:, :, None]
-    out = empty_aligned(shape, probes.dtype)
+    out = empty_aligned(shape, probes.dtype, array_module(probes, image, corners))
     arrays = _ready(probes), _ready(image), corners, out
+    if on_device(probes):
+        from dtomo.kernels.cuda import exit_waves as device
+
+        device.product(*arrays)
+        return out
     run_jobs(lambda span: _product(span, *arrays), len(corners))
     return out
 
@@ -57,11 +60,12 @@ def times(waves: NDArray[Any], image: NDArray[Any], corners: NDArray[np.int64], 
     conjugate
         The adjoint.
     """
-    if on_device(waves):
-        patches = under(image, corners, waves.shape[-2:])[:, :, None]
-        waves *= np.conj(patches) if conjugate else patches
-        return
     arrays = waves, _ready(image), corners
+    if on_device(waves):
+        from dtomo.kernels.cuda import exit_waves as device
+
+        device.times(*arrays, conjugate)
+        return
     run_jobs(lambda span: _times(span, *arrays, conjugate), len(corners))
 
 
@@ -77,10 +81,12 @@ def object_products(probes: NDArray[Any], changes: NDArray[Any], out: NDArray[An
     out
         ``(frame, object mode, row, column)``, written to.
     """
-    if on_device(probes):
-        out[...] = (np.conj(probes[:, None]) * changes).sum(2)
-        return
     arrays = _ready(probes), _ready(changes), out
+    if on_device(probes):
+        from dtomo.kernels.cuda import exit_waves as device
+
+        device.object_products(*arrays)
+        return
     run_jobs(lambda span: _object_products(span, *arrays), len(out))
 
 
@@ -95,25 +101,29 @@ def probe_products(image: NDArray[Any], corners: NDArray[np.int64], changes: NDA
         χ, as waves; overwritten: the result lies in its memory.
     """
     first = changes[:, 0]
-    if on_device(changes):
-        patches = under(image, corners, changes.shape[-2:])
-        first[...] = (np.conj(patches[:, :, None]) * changes).sum(1)
-        return first
     arrays = _ready(image), corners, changes
+    if on_device(changes):
+        from dtomo.kernels.cuda import exit_waves as device
+
+        device.probe_products(*arrays)
+        return first
     run_jobs(lambda span: _probe_products(span, *arrays), len(corners))
     return first
 
 
 def probe_sum(image: NDArray[Any], corners: NDArray[np.int64], changes: NDArray[Any], out: NDArray[Any]) -> None:
     """`probe_products`, summed over the frames in their order, added to `out` ``(mode, row, column)``."""
+    arrays = _ready(image), corners, _ready(changes), out
     if on_device(changes):
-        out += probe_products(image, corners, changes).sum(0)
+        from dtomo.kernels.cuda import exit_waves as device
+
+        device.probe_sum(*arrays)
         return
-    _probe_sum(_ready(image), corners, _ready(changes), out)
+    _probe_sum(*arrays)
 
 
 def _ready(array: NDArray[Any]) -> NDArray[Any]:
-    return writeable_view(np.ascontiguousarray(array))
+    return writeable_view(array_module(array).ascontiguousarray(array))
 
 
 @kernel

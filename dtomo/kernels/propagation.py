@@ -94,12 +94,12 @@ def turn(
     flat = spectra.reshape(len(spectra), -1, rows, columns)
     if row_phases is None or column_phases is None:
         row_phases, column_phases = xp.zeros((0, rows), spectra.dtype), xp.zeros((0, columns), spectra.dtype)
+    arrays = [writeable_view(xp.ascontiguousarray(array)) for array in (function, row_phases, column_phases)]
     if on_device(spectra):
-        factor = function if not len(row_phases) else function * row_phases[:, None, :, None]
-        factor = factor if not len(column_phases) else factor * column_phases[:, None, None, :]
-        flat *= np.conj(factor) if adjoint else factor
+        from dtomo.kernels.cuda import propagation as device
+
+        device.turn(flat, arrays[0], arrays[1], arrays[2], adjoint)
         return
-    arrays = [writeable_view(np.ascontiguousarray(array)) for array in (function, row_phases, column_phases)]
     run_jobs(lambda span: _turn(span, flat, *arrays, adjoint), len(flat))
 
 
@@ -117,23 +117,18 @@ def slopes(spectra: NDArray[Any], changes: NDArray[Any], kappa: NDArray[np.float
     out
         float64 ``(frame, 3)``: is set to dL/dd, and dL/ds where the waves are shifted by -s pixels, rows and columns.
     """
+    xp = array_module(spectra, changes, out)
     rows, columns = spectra.shape[-2:]
-    ways = np.nan_to_num(kappa)
-    frequencies = np.fft.fftfreq(rows), np.fft.fftfreq(columns)
+    ways, down, across = (
+        xp.asarray(table) for table in (np.nan_to_num(kappa), np.fft.fftfreq(rows), np.fft.fftfreq(columns))
+    )
     psi, change = (array.reshape(len(array), -1, rows, columns) for array in (spectra, changes))
     if on_device(spectra):
-        _slopes_on_device(psi, change, (ways, *frequencies), out)
+        from dtomo.kernels.cuda import propagation as device
+
+        device.slopes(psi, change, ways, down, across, out)
         return
-    run_jobs(lambda span: _slopes(span, psi, change, ways, *frequencies, out), len(psi))
-
-
-def _slopes_on_device(psi: Any, change: Any, tables: tuple[Any, ...], out: Any) -> None:
-    xp = array_module(psi)
-    ways, rows, columns = (xp.asarray(table) for table in tables)
-    part = (change.real * psi.imag - change.imag * psi.real).sum(1).astype(np.float64)
-    out[:, 0] = -2 * (part * ways).sum((1, 2))
-    out[:, 1] = -4 * np.pi * (part * rows[:, None]).sum((1, 2))
-    out[:, 2] = -4 * np.pi * (part * columns).sum((1, 2))
+    run_jobs(lambda span: _slopes(span, psi, change, ways, down, across, out), len(psi))
 
 
 @kernel

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import array_module, empty_aligned, on_device, writeable_view
+from dtomo.arrays import array_module, empty_aligned, writeable_view
 from dtomo.kernels.compiling import kernel
 from dtomo.threads import run_jobs
 
@@ -64,11 +64,13 @@ def phases(fractions: NDArray[np.float64], size: int, dtype: Any) -> NDArray[Any
 
 def mix(mixture: Mixture) -> NDArray[Any]:
     """Probes of the frames, ``(frame, mode, row, column)``, in the space of the mixture's base."""
-    base, variable, weights, scale, row_phases, column_phases = mixture
-    if on_device(base):
-        mixed = _mixed_on_device(base, variable, weights)
-        return scale[:, None, None, None] * row_phases[:, None, :, None] * column_phases[:, None, None, :] * mixed
-    out = empty_aligned((len(scale), *base.shape), base.dtype)
+    xp = array_module(*mixture)
+    out = empty_aligned((len(mixture.scale), *mixture.base.shape), mixture.base.dtype, xp)
+    if xp is not np:
+        from dtomo.kernels.cuda import shifts as device
+
+        device.mix(Mixture(*map(xp.ascontiguousarray, mixture)), out)
+        return out
     arrays = [writeable_view(array) for array in mixture]
     run_jobs(lambda span: _mix(span, *arrays, out), len(out))
     return out
@@ -105,40 +107,15 @@ def unmix(gradients: NDArray[Any], mixture: Mixture, sums: MixtureSums) -> None:
     sums
         Where the results go.
     """
-    rows, columns = gradients.shape[-2:]
-    if on_device(gradients):
-        _unmix_on_device(gradients, mixture, sums)
+    xp = array_module(gradients, *mixture)
+    frequencies = [xp.fft.fftfreq(size) for size in gradients.shape[-2:]]
+    if xp is not np:
+        from dtomo.kernels.cuda import shifts as device
+
+        given = xp.ascontiguousarray(gradients), Mixture(*map(xp.ascontiguousarray, mixture))
+        device.unmix(*given, (frequencies[0], frequencies[1]), sums)
         return
-    frequencies = np.fft.fftfreq(rows), np.fft.fftfreq(columns)
     _unmix(gradients, *(writeable_view(array) for array in mixture), *frequencies, *sums)
-
-
-def _mixed_on_device(base: Any, variable: Any, weights: Any) -> Any:
-    """P + Σ w V of each frame."""
-    if not len(variable):
-        return base[None]
-    return base + array_module(base).einsum("fk,kmrc->fmrc", weights, variable)
-
-
-def _unmix_on_device(gradients: Any, mixture: Mixture, sums: MixtureSums) -> None:
-    xp = array_module(gradients)
-    base, variable, weights, scale, row_phases, column_phases = mixture
-    turned = np.conj(row_phases[:, None, :, None] * column_phases[:, None, None, :]) * gradients
-    scaled = scale[:, None, None, None] * turned
-    if sums.base.size:
-        sums.base[...] += scaled.sum(0)
-    if sums.variable.size:
-        sums.variable[...] += xp.einsum("fk,fmrc->kmrc", np.conj(weights), scaled)
-    if sums.weights.size:
-        sums.weights[...] = xp.einsum("kmrc,fmrc->fk", np.conj(variable), scaled)
-    if sums.tables.size:
-        mixed = _mixed_on_device(base, variable, weights)
-        overlap = np.conj(turned) * mixed
-        rows, columns = (xp.fft.fftfreq(size) for size in gradients.shape[-2:])
-        factor = 4 * np.pi * scale.astype(np.float64)
-        sums.tables[:, 0] = 2 * overlap.real.sum((1, 2, 3), dtype=np.float64)
-        sums.tables[:, 1] = factor * (overlap.imag * rows[:, None]).sum((1, 2, 3), dtype=np.float64)
-        sums.tables[:, 2] = factor * (overlap.imag * columns).sum((1, 2, 3), dtype=np.float64)
 
 
 @kernel

@@ -21,6 +21,8 @@ from dtomo.ptycho.regularisers import (
 )
 from tests.ptycho.small_models import SHAPE, block, counts, parameters, single
 
+pytestmark = pytest.mark.usefixtures("few_threads")
+
 WANTED = ("object", "probe", "variable_probe", "probe_weights", "background", "scale", "positions")
 
 

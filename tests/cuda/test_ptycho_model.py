@@ -9,6 +9,8 @@ from dtomo.ptycho.model import PtychoModel
 from dtomo.windows import Rows, Window
 from tests.ptycho.small_models import FRAMES, SHAPE, block, counts, parameters, single
 
+pytestmark = pytest.mark.usefixtures("few_threads")
+
 NAMES = ("object", "probe", "variable_probe", "probe_weights", "background", "scale", "positions")
 ALL = np.arange(FRAMES, dtype=np.int64)
 
