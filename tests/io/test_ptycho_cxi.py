@@ -160,6 +160,15 @@ def test_dark_intensities_and_efficiency(tmp_path):
     np.testing.assert_array_equal(some.positions, scan.positions[[5, 0]])
 
 
+def test_a_dark_that_is_not_finite_is_taken_as_zero(tmp_path):
+    dark = np.ones((16, 20))
+    dark[2, 3], dark[4, 5] = np.inf, 1e300
+    np.save(tmp_path / "dark.npy", dark)
+    scan = open_ptycho(cdtools_file(tmp_path / "scan.cxi"), background=tmp_path / "dark.npy")
+    np.testing.assert_array_equal(scan.background, np.where(dark == 1, 1, 0))
+    assert "2 pixels hold no counts" in scan.warnings[0]
+
+
 def test_a_tilted_sample_moves_within_its_surface(tmp_path):
     normal = np.array([1.0, 0.0, 1.0]) / np.sqrt(2)
     basis = np.array([[0, -PIXEL[1] / np.sqrt(2)], [-PIXEL[0], 0], [0, PIXEL[1] / np.sqrt(2)]])
@@ -321,3 +330,21 @@ def test_frames_behind_an_external_link(tmp_path):
     (tmp_path / "frames.h5").unlink()
     with pytest.raises(UserError, match="has no frames at"):
         open_ptycho(path)
+
+
+def test_damage_anywhere_ends_in_one_sentence_or_a_scan(tmp_path):
+    whole = cdtools_file(tmp_path / "scan.cxi").read_bytes()
+    random = np.random.default_rng(1)
+    refused = 0
+    for number in range(40):
+        damaged = bytearray(whole[: random.integers(1, len(whole))] if number % 4 == 0 else whole)
+        for place in random.integers(0, min(len(damaged), 6000), 3):
+            damaged[place] = random.integers(0, 256)
+        path = tmp_path / "damaged.cxi"
+        path.write_bytes(damaged)
+        try:
+            assert open_ptycho(path).read().shape == FRAMES.shape
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert 10 < refused < 40

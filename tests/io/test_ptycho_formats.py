@@ -10,7 +10,7 @@ import dtomo
 from dtomo.cli.info import describe
 from dtomo.errors import UserError
 from dtomo.io.ptycho import open_ptycho, recognise_ptycho
-from dtomo.io.ptycho.opening import FLIPS
+from dtomo.io.ptycho.arranged import FLIPS
 from dtomo.settings import ReconSettings
 
 RNG = np.random.default_rng(0)
@@ -203,6 +203,12 @@ def test_archives_that_are_none(tmp_path):
     np.savez(tmp_path / "wrong.npz", data=FRAMES, scan=np.zeros((5, 2)))
     with pytest.raises(UserError, match=r"\(5, 2\); \(7, 2\) was expected"):
         open_ptycho(tmp_path / "wrong.npz")
+    np.savez(tmp_path / "good.npz", data=FRAMES, scan=STEPS)
+    damaged = bytearray((tmp_path / "good.npz").read_bytes())
+    damaged[damaged.index(STEPS.tobytes()) + 3] ^= 0xFF
+    (tmp_path / "bad.npz").write_bytes(damaged)
+    with pytest.raises(UserError, match="truncated or damaged"):
+        open_ptycho(tmp_path / "bad.npz")
     whole = (tmp_path / "wrong.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="truncated or damaged"):

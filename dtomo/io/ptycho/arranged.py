@@ -1,6 +1,7 @@
 """Frames as models take them: frequency zero in the middle, the detector the right way round, nothing bad in them."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,17 @@ from dtomo.io.sources import Frames, SelectedFrames, Source, frame_index
 
 GAP = {"u": 2**32 - 256, "i": 2**31 - 2, "f": 2**32 - 256}
 """Counts from which on a pixel is no pixel: detectors put such values where their modules leave gaps."""
+FLIPS = {
+    "none": (False, False, False),
+    "rows": (False, True, False),
+    "columns": (False, False, True),
+    "both": (False, True, True),
+    "transpose": (True, False, False),
+    "transpose-rows": (True, True, False),
+    "transpose-columns": (True, False, True),
+    "transpose-both": (True, True, True),
+}
+"""What is done to frames, by name: transposed, then turned over along rows, along columns."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +76,59 @@ class Arrangement:
                 if images.shape[axis] % 2 == 0 and not self.images:
                     images = np.roll(images, 1, axis)
         return images
+
+
+def arrangement_of(
+    shape: tuple[int, int],
+    center: str | Sequence[int],
+    crop: int | Sequence[int] | None,
+    flip: str | None,
+    *,
+    images: bool = False,
+) -> Arrangement:
+    """What is done to frames, from what a user says.
+
+    Parameters
+    ----------
+    shape
+        Rows and columns as stored.
+    center
+        Where frequency zero is: "middle", "corner", or a row and a column.
+    crop
+        Rows and columns around it; None: all, or as many as there are on both sides of a given row and column.
+    flip
+        One of `FLIPS`, or None.
+    images
+        Of the near field.
+
+    Raises
+    ------
+    UserError
+        None of these, or more than there is.
+    """
+    if flip is not None and flip not in FLIPS:
+        raise UserError(f"flip_frames is one of {', '.join(FLIPS)}; got {flip!r}")
+    middle: tuple[int, ...] = (shape[0] // 2, shape[1] // 2)
+    size: tuple[int, ...] = shape
+    if not isinstance(center, str):
+        middle = tuple(int(one) for one in center)
+        if len(middle) != 2 or not all(0 < one < count for one, count in zip(middle, shape)):
+            raise UserError(f"center is a row and a column within the frames of {shape}; got {tuple(center)}")
+        size = tuple(2 * min(one, count - one) for one, count in zip(middle, shape))
+    elif center not in ("middle", "corner"):
+        raise UserError(f"center is 'middle', 'corner', or a row and a column; got {center!r}")
+    if crop is not None:
+        if np.size(crop) not in (1, 2):
+            raise UserError(f"crop is a number of pixels, or of rows and of columns; got {crop}")
+        size = tuple(int(one) for one in np.broadcast_to(np.asarray(crop, np.int64).reshape(-1), 2))
+    starts = [one - length // 2 for one, length in zip(middle, size)]
+    if any(start < 0 or length < 2 or start + length > count for start, length, count in zip(starts, size, shape)):
+        raise UserError(
+            f"{size[0]} × {size[1]} pixels around row {middle[0]}, column {middle[1]} do not lie within frames of "
+            f"{shape[0]} × {shape[1]}; choose a smaller crop (--crop)"
+        )
+    window = (starts[0], starts[0] + size[0], starts[1], starts[1] + size[1])
+    return Arrangement(window, center == "corner", *FLIPS[flip or "none"], images)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -83,13 +83,12 @@ def read_npz(path: Path, dataset: str | None = None) -> PtychoReading:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    with explained(str(path)):
-        try:
-            archive = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
-            raise UserError(f"{path} is no whole NumPy archive ({error}); it is truncated or damaged") from error
-        with archive:
+    try:
+        with explained(str(path)), zipfile.ZipFile(path) as archive:
             yield archive
+    except (zipfile.BadZipFile, EOFError) as error:
+        reason = str(error) or "it ends too early"
+        raise UserError(f"{path} cannot be read as a NumPy archive ({reason}); it is truncated or damaged") from error
 
 
 def _header(archive: zipfile.ZipFile, path: Path, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

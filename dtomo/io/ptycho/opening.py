@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
 from dtomo.io.hdf5_files import open_hdf5
-from dtomo.io.ptycho.arranged import ArrangedFrames, Arrangement
+from dtomo.io.ptycho.arranged import ArrangedFrames, Arrangement, arrangement_of
 from dtomo.io.ptycho.cxi import is_cxi, read_cxi
 from dtomo.io.ptycho.given import Given, given_array, table_of_positions, unit_factor
 from dtomo.io.ptycho.hdf5 import read_hdf5
@@ -26,17 +26,8 @@ from dtomo.io.sources import SelectedFrames
 
 ZIP = b"PK\x03\x04"
 """How NumPy archives begin."""
-FLIPS = {
-    "none": (False, False, False),
-    "rows": (False, True, False),
-    "columns": (False, False, True),
-    "both": (False, True, True),
-    "transpose": (True, False, False),
-    "transpose-rows": (True, True, False),
-    "transpose-columns": (True, False, True),
-    "transpose-both": (True, True, True),
-}
-"""What is done to frames, by name: transposed, then turned over along rows, along columns."""
+MOST_COUNTS = 1e30
+"""More than any detector counts."""
 
 
 def recognise_ptycho(path: str | os.PathLike[str], dataset: str | None = None) -> str | None:
@@ -115,7 +106,8 @@ def open_ptycho(
     swap_axes, flip_rows, flip_columns
         Positions are (column, row); run the other way along rows, along columns (after swapping).
     flip_frames
-        What is done to the frames: one of `FLIPS`. They are turned over about frequency zero, which stays where it is.
+        What is done to the frames: one of `dtomo.io.ptycho.arranged.FLIPS`, about frequency zero, which stays where it
+        is.
     center
         Where frequency zero is in the stored frames: "middle" (row N // 2, column N // 2), "corner" ([0, 0]), or a row
         and a column. Default: the corner in NumPy archives, else the middle.
@@ -161,7 +153,9 @@ def open_ptycho(
     reading.warnings += look.notes
     if look.bad.any():
         reading.mask = ~look.bad if reading.mask is None else reading.mask & ~look.bad
-    arrangement = _arrangement(reading, center, crop, flip_frames)
+    usual = "middle" if reading.near_field else reading.center
+    where = usual if center is None else center
+    arrangement = arrangement_of(reading.frames.shape[1:], where, crop, flip_frames, images=reading.near_field)
     if center is None or isinstance(center, str):
         _check_center(reading, look, center or reading.center)
     scan = _scan(reading, arrangement, probe, _magnification(reading, magnification))
@@ -245,6 +239,10 @@ def _put_images(reading: PtychoReading, mask: Given | None, background: Given | 
             reading.inputs.append(file)
         good = array > 0 if what == "mask" else np.asarray(array, np.float64)
         reading.put(what, good, f"given: {where}")
+    if reading.background is not None and not (there := np.abs(reading.background) < MOST_COUNTS).all():
+        count = int((~there).sum())
+        reading.warnings.append(f"{reading.found['background']}: {count} pixels hold no counts; they are taken as 0")
+        reading.background = np.where(there, reading.background, 0)
     if reading.mask is not None and not reading.mask.any():
         raise UserError(f"{reading.found['mask']}: the mask leaves no good pixel; is it inverted? True means good")
 
@@ -273,39 +271,6 @@ def _put_numbers(
             raise UserError(f"detector_pixel is a positive length, or height and width; got {detector_pixel}")
         height, width = (float(one) for one in np.broadcast_to(size, 2))
         reading.put("detector_pixel", (height, width), "given")
-
-
-def _arrangement(
-    reading: PtychoReading, center: str | Sequence[int] | None, crop: int | Sequence[int] | None, flip: str | None
-) -> Arrangement:
-    """What is done to the frames."""
-    if flip is not None and flip not in FLIPS:
-        raise UserError(f"flip_frames is one of {', '.join(FLIPS)}; got {flip!r}")
-    transpose, rows, columns = FLIPS[flip or "none"]
-    shape = reading.frames.shape[1:]
-    usual = "middle" if reading.near_field else reading.center
-    corner = (usual if center is None else center) == "corner"
-    middle: tuple[int, ...] = (shape[0] // 2, shape[1] // 2)
-    given = center is not None and not isinstance(center, str)
-    if given:
-        middle = tuple(int(one) for one in center)  # type: ignore[union-attr]
-        inside = len(middle) == 2 and all(0 < one < count for one, count in zip(middle, shape))
-        if not inside:
-            raise UserError(f"center is a row and a column within the frames of {shape}; got {center}")
-    elif center is not None and center not in ("middle", "corner"):
-        raise UserError(f"center is 'middle', 'corner', or a row and a column; got {center!r}")
-    if crop is None:
-        size = tuple(2 * min(one, count - one) for one, count in zip(middle, shape)) if given else shape
-    else:
-        size = tuple(int(one) for one in np.broadcast_to(np.asarray(crop, np.int64).reshape(-1), 2))
-    starts = [one - length // 2 for one, length in zip(middle, size)]
-    if any(start < 0 or length < 2 or start + length > count for start, length, count in zip(starts, size, shape)):
-        raise UserError(
-            f"{size[0]} × {size[1]} pixels around row {middle[0]}, column {middle[1]} do not lie within frames of "
-            f"{shape[0]} × {shape[1]}; choose a smaller crop (--crop)"
-        )
-    window = (starts[0], starts[0] + size[0], starts[1], starts[1] + size[1])
-    return Arrangement(window, corner, transpose, rows, columns, reading.near_field)
 
 
 def _check_center(reading: PtychoReading, look: Look, center: str) -> None:

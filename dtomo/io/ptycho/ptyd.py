@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from dtomo.errors import UserError
-from dtomo.io.hdf5_files import node, open_hdf5, text_attribute
+from dtomo.io.hdf5_files import node, open_hdf5
 from dtomo.io.ptycho.joined import JoinedFrames
 from dtomo.io.ptycho.reading import PtychoReading, small_array, stated, wavelength_of
 from dtomo.io.sources import HDF5Source, hdf5_source
@@ -65,21 +65,15 @@ def _frames(file: h5py.File, path: Path, chunk: str) -> HDF5Source:
     return hdf5_source(file, path, name)
 
 
-def _value(file: h5py.File, name: str) -> float | None:
-    """A number; None where ptypy has stored None."""
-    item = node(file, name)
-    return None if item is None or text_attribute(item, "type") == "None" else stated(file, name)
-
-
 def _read_meta(file: h5py.File, reading: PtychoReading) -> None:
     path = reading.path
-    energy = _value(file, "meta/energy")
-    length = _value(file, "info/lam")
+    energy = stated(file, "meta/energy")  # ptypy stores None as 0
+    length = stated(file, "info/lam")
     if energy is not None:
         reading.put("wavelength", wavelength_of(energy), f"{path}:/meta/energy")
     elif length is not None:
         reading.put("wavelength", length, f"{path}:/info/lam")
-    distance = _value(file, "meta/distance")
+    distance = stated(file, "meta/distance")
     if distance is not None:
         reading.put("distance", distance, f"{path}:/meta/distance")
     size = small_array(file, "meta/psize", f"{path}:/meta/psize")
