@@ -129,7 +129,7 @@ def card(run: Run) -> None:
 
 def checks(run: Run) -> None:
     """Everything that one process can check; the arrays come from one seed."""
-    from benchmarks import gpu_checks, gpu_checks_data, gpu_checks_kernels
+    from benchmarks import gpu_checks, gpu_checks_data, gpu_checks_kernels, gpu_checks_ptycho
     from benchmarks.gpu_checks_data import Launches
 
     steps: dict[str, Callable[[gpu_checks.Checker], list[str] | None]] = {
@@ -145,6 +145,7 @@ def checks(run: Run) -> None:
         "patches": gpu_checks_kernels.check_patches,
         "rotation": gpu_checks_kernels.check_rotation,
         "correlation": gpu_checks_kernels.check_correlation,
+        "ptychography": gpu_checks_ptycho.check_ptychography,
         "same bits": gpu_checks.check_bits,
         "places in large slabs": gpu_checks.check_places,
         "full memory": gpu_checks_data.check_full_memory,
