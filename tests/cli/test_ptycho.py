@@ -56,7 +56,7 @@ def test_a_wrong_sign_of_the_positions_is_found_and_named(here, tmp_path):
     words = ("ptycho", "scan.cxi", "out.h5", "--epochs", 1, "--workers", 1, "--check-orientation", "--no-pictures")
     wrong = here(*words, "--flip-rows")
     assert wrong.returncode == 2
-    assert "fit the frames better with --flip-rows" in wrong.stderr
+    assert "fit the frames better if they are turned by --flip-rows" in wrong.stderr
     assert not (tmp_path / "out.h5").exists()
     right = here(*words, "--defocus", 0)
     assert right.returncode == 0
