@@ -84,38 +84,22 @@ def residual(
     if not waves.flags.c_contiguous:
         raise ValueError("the waves are changed in place and so must be C-contiguous")
     flat = waves.reshape(len(waves), -1, *waves.shape[-2:])
-    if on_device(waves):
-        return _residual_on_device(flat, measured, detector, derivative)
     kind = LOSSES.index(detector.loss)
     real = flat.real.dtype.type
+    constants = real(min(detector.saturation, np.finfo(real).max)), real(_TINY), real(EPSILON)
+    if on_device(waves):
+        from dtomo.kernels.cuda import detection as device
+
+        counts = array_module(waves, measured).where(detector.good, measured, 0).astype(real)
+        weights, losses = device.residual(flat, counts, kind, detector, constants)
+        if derivative is not None:
+            derivative += weights.sum(0)
+        return float(losses.sum(dtype=np.float64))
     sums = np.zeros((0, 0), flat.real.dtype) if derivative is None else derivative
     frames = writeable_view(np.ascontiguousarray(measured))
-    saturation = real(min(detector.saturation, np.finfo(real).max))
-    constants = real(_TINY), real(EPSILON)
-    background = writeable_view(detector.background)
-    return float(_residual(flat, frames, kind, writeable_view(detector.good), background, saturation, constants, sums))
-
-
-def _residual_on_device(flat: Any, measured: Any, detector: Detector, derivative: Any) -> float:
-    xp = array_module(flat, measured)
-    real = flat.real.dtype
-    found = xp.maximum(intensities(flat, detector.background), real.type(_TINY))
-    counts = xp.where(detector.good, measured, 0).astype(real)
-    if detector.loss == "amplitude":
-        weights = 1 - xp.sqrt(counts / found)
-        losses = found * weights**2
-    elif detector.loss == "intensity":
-        weights = 2 * (found - counts)
-        losses = (found - counts) ** 2
-    else:
-        weights = 1 - counts / (found + real.type(EPSILON))
-        losses = found - counts - counts * xp.log((found + real.type(EPSILON)) / (counts + real.type(EPSILON)))
-    free = ~detector.good | ((counts >= detector.saturation) & (found > counts))
-    weights, losses = xp.where(free, 0, weights), xp.where(free, 0, losses)
-    flat *= weights[:, None]
-    if derivative is not None:
-        derivative += weights.sum(0)
-    return float(losses.sum(dtype=np.float64))
+    saturation, *others = constants
+    background, good = writeable_view(detector.background), writeable_view(detector.good)
+    return float(_residual(flat, frames, kind, good, background, saturation, (others[0], others[1]), sums))
 
 
 @kernel

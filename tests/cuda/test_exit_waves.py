@@ -1,9 +1,9 @@
-"""Kernels of ptychography on a device against the CPU: exit waves, spectra, probes of single frames."""
+"""Kernels of ptychography on a device against the CPU: exit waves, spectra, probes of single frames, losses."""
 
 import numpy as np
 import pytest
 
-from dtomo.kernels import exit_waves, propagation, shifts
+from dtomo.kernels import detection, exit_waves, propagation, shifts
 from dtomo.kernels.cuda.compiling import CudaKernel
 from tests import laws
 
@@ -146,3 +146,25 @@ def test_what_probes_of_frames_are_made_of(cupy, grid, record_error, modes, rank
         if other.size:
             record_error(one, other)
             assert close(one, other, 2e-6)
+
+
+@pytest.mark.parametrize("loss", detection.LOSSES)
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_losses_and_weights(cupy, grid, record_error, loss, dtype):
+    real = np.zeros(0, dtype).real.dtype
+    random = np.random.default_rng(5)
+    waves, counts = (
+        draw(1, FRAMES, 2, 2, *PATCH, dtype=dtype),
+        random.integers(0, 9, (FRAMES, *PATCH)).astype(np.uint16),
+    )
+    good, background = random.random(PATCH) < 0.8, random.random(PATCH).astype(real)
+    waves[0, :, :, 1, 2], background[1, 2] = 0, 0
+    here = detection.Detector(loss, good, background, 6.0)
+    there = detection.Detector(loss, cupy.asarray(good), cupy.asarray(background), 6.0)
+    found, sums, expected = cupy.asarray(waves), cupy.zeros(PATCH, real), np.zeros(PATCH, real)
+    value = detection.residual(found, cupy.asarray(counts), there, sums)
+    assert value == pytest.approx(detection.residual(waves, counts, here, expected), rel=1e-5)
+    record_error(found, waves)
+    tolerance = 1e-5 if dtype == np.complex64 else 1e-12
+    assert close(found, waves, tolerance)
+    assert close(sums, expected, tolerance)
