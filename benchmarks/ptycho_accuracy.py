@@ -22,8 +22,10 @@ from dtomo.ptycho.curvatures import illumination
 from dtomo.ptycho.gauge import aligned, error, position_error
 from dtomo.simulate.ptycho import PtychoTruth, simulate_ptycho
 
-LIT = 0.2
+LIT = 0.5
 """Light, as part of its median under the scan, from which on a pixel of the object is compared."""
+REFINE_FROM = 5
+"""Epoch from which on positions move."""
 
 
 def main() -> None:
@@ -33,9 +35,10 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=400)
     parser.add_argument("--modes", type=int, default=2)
     parser.add_argument("--photons", type=float, default=1e5, help="per frame")
+    parser.add_argument("--overlap", type=float, default=0.85, help="of neighbouring frames, in diameters of the probe")
     parser.add_argument("--position-error", type=float, default=3.0, help="pixels, root mean square")
-    parser.add_argument("--engine", default="lsqml")
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--loss", default="poisson")
+    parser.add_argument("--epochs", type=int, nargs=2, default=[120, 150], help="true positions, wrong positions")
     parser.add_argument("--only", choices=["object", "positions"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write what came out here")
@@ -43,7 +46,7 @@ def main() -> None:
     chosen = parser.parse_args()
     environment.restart_clean()
     if chosen.quick:
-        chosen.size, chosen.positions, chosen.modes, chosen.epochs, chosen.position_error = 32, 60, 1, 30, 1.0
+        chosen.size, chosen.positions, chosen.modes, chosen.epochs, chosen.position_error = 48, 80, 1, [30, 60], 1.0
     found = {}
     for part, wrong in (("object", 0.0), ("positions", chosen.position_error)):
         if chosen.only in (None, part):
@@ -62,16 +65,19 @@ def compare(chosen: argparse.Namespace, wrong: float) -> dict[str, Any]:
             positions=chosen.positions,
             modes=chosen.modes,
             photons=chosen.photons,
+            overlap=chosen.overlap,
             position_error=wrong,
             seed=chosen.seed,
         )
         start = time.perf_counter()
         result = ptycho.reconstruct(
             ptycho.open(truth.path),
-            engine=chosen.engine,
-            epochs=chosen.epochs,
+            engine="adam" if wrong else "cg",
+            loss=chosen.loss,
+            epochs=chosen.epochs[bool(wrong)],
             modes=chosen.modes,
             refine="positions" if wrong else "",
+            refine_from=REFINE_FROM if wrong else 0,
             frc=not wrong,
         )
         seconds = time.perf_counter() - start
@@ -89,7 +95,7 @@ def compare(chosen: argparse.Namespace, wrong: float) -> dict[str, Any]:
         curves["halves"] = result.frc
     for name, curve in curves.items():
         crossing = resolution(curve, "half-bit" if name == "halves" else 0.5)
-        found[f"frc_{name}_of_nyquist"] = float(crossing.frequency / curve.frequency[-1])
+        found[f"frc_{name}_of_nyquist"] = float(crossing.frequency / curve.nyquist)
     return found
 
 
