@@ -128,7 +128,7 @@ class NearField:
         return (
             f"a near field of {self.shape[0]} x {self.shape[1]} pixels of {self.pixel_size[0]:.4g} x "
             f"{self.pixel_size[1]:.4g} m is sampled finely enough up to {self.reach:.4g} m but the distance is "
-            f"{abs(self.distance):.4g} m: waves wrap around the borders; take larger frames or the far field"
+            f"{abs(self.distance):.4g} m: waves wrap around the borders; take larger frames or a shorter distance"
         )
 
     def at(self, distance: float) -> "NearField":

@@ -167,7 +167,7 @@ def test_too_far_for_the_field_is_said():
     near = NearField((64, 128), (1e-6, 2e-6), 1e-10, 0.1)
     assert near.reach == pytest.approx(0.64)
     assert near.doubt is None
-    assert "take larger frames or the far field" in near.at(-0.7).doubt
+    assert "take larger frames or a shorter distance" in near.at(-0.7).doubt
 
 
 @pytest.mark.parametrize(
