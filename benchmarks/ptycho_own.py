@@ -56,8 +56,12 @@ def _amplitudes(setup: Setup, parameters: dict[str, Any], frames: int) -> Iterat
 
 OWN: dict[str, Callable[..., Outcome]] = {
     "dtomo LSQ-ML": own("lsqml"),
+    "dtomo LSQ-ML, whole pixels": own("lsqml", subpixel=False),
     "dtomo ePIE, batches": own("epie", batch=BATCH),
+    "dtomo ePIE, batches, whole pixels": own("epie", batch=BATCH, subpixel=False),
     "dtomo ePIE, one by one": own("epie"),
-    "dtomo Adam": own("adam"),
+    "dtomo Adam": own("adam", batch=BATCH),
+    "dtomo Adam, whole pixels": own("adam", batch=BATCH, subpixel=False),
     "dtomo CG": own("cg"),
 }
+"""With sub-pixel shifts of the probe, which double the transforms, where it is not said otherwise."""

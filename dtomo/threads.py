@@ -2,8 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from dtomo.errors import UserError
@@ -26,6 +27,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 _here = threading.local()
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -103,3 +105,35 @@ def run_blocks(function: Callable[[int, int], Result], count: int, block: int) -
 
     run_jobs(work, -(-count // block))
     return [results[job] for job in range(len(results))]
+
+
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """``function(item)`` of each item, in order, on as many threads as there are; what it calls stays on its thread.
+
+    Items are taken, and results waited for, by the caller's thread; about one of each per thread is held at a time.
+    """
+    if _count <= 1 or getattr(_here, "busy", False):
+        yield from map(function, items)
+        return
+
+    def work(item: Item) -> Result:
+        _here.busy = True
+        try:
+            return function(item)
+        finally:
+            _here.busy = False
+
+    pool, running = _pool(_count), deque[Future[Result]]()
+    try:
+        for item in items:
+            running.append(pool.submit(work, item))
+            if len(running) > _count:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        for future in running:
+            future.cancel()
+        for future in running:
+            if not future.cancelled():
+                future.exception()

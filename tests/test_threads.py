@@ -103,3 +103,42 @@ def test_work_that_asks_for_threads_itself():
 
     threads.run_jobs(lambda span: [inner(job) for job in range(*span)], 8, 4)
     assert sums == [45] * 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_map_in_order(count):
+    """Results in order, few items taken ahead, and kernels that are called stay on the thread that calls them."""
+    before, taken, here = threads.get_threads(), [], set()
+
+    def items():
+        for number in range(20):
+            taken.append(number)
+            yield number
+
+    def work(number):
+        names = []
+        threads.run_jobs(lambda span: names.append(threading.current_thread().name), 5)
+        here.add(threading.current_thread().name)
+        assert set(names) == {threading.current_thread().name} or count == 1
+        return number**2
+
+    threads.set_threads(count)
+    try:
+        for place, value in enumerate(threads.map_in_order(work, items())):
+            assert value == place**2
+            assert len(taken) <= place + count + 1
+    finally:
+        threads.set_threads(before)
+    assert len(here) <= count
+
+
+def test_map_in_order_raises_what_is_raised():
+    def work(number):
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    results = threads.map_in_order(work, range(10))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)

@@ -62,6 +62,10 @@ def ptycho(
     ] = None,
     magnification: Annotated[float | None, _of(_MODEL, help="Of the near field by a diverging beam.")] = None,
     oversampling: Annotated[int | None, _of(_MODEL, help="Samples of the wave in a detector pixel.")] = None,
+    subpixel: Annotated[
+        bool | None,
+        _of(_MODEL, "--subpixel/--whole-pixels", help="Positions as they are (default), or rounded, which is faster."),
+    ] = None,
     probe: Annotated[
         str | None, _of(_MODEL, help="Where it starts: auto (default), file, pattern, aperture, or a file of its own.")
     ] = None,

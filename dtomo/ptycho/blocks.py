@@ -20,7 +20,7 @@ from dtomo.errors import UserError
 PIXELS = 2**19
 """Pixels of the frames of a block, where there are enough frames: 32 frames of 128 × 128."""
 
-PARTS, LEAST = 8, 8
+PARTS, LEAST = 4, 8
 """A batch is cut into so many blocks at least, if they have `LEAST` frames: then several workers have some."""
 
 

@@ -13,7 +13,8 @@ from dtomo.io.sources import Source
 from dtomo.ptycho.blocks import Blocks
 from dtomo.ptycho.engine import Engine
 from dtomo.ptycho.frame_store import Arrange, FrameStore
-from dtomo.ptycho.frames import to_model_order
+from dtomo.ptycho.frames import FrameBlock, to_model_order
+from dtomo.threads import map_in_order
 
 FRAMES_OF_MEMORY = 0.25
 """Part of a process's memory that frames take where no limit is given."""
@@ -112,8 +113,16 @@ class Evaluator:
     def values(self, sent: Mapping[str, Any], share: Share) -> Iterator[tuple[int, Any]]:
         """Place and sums of each block of a share."""
         frames = self.frames.walk(share.blocks, share.following)
-        for place, number, block in zip(share.places, share.blocks, frames):
-            value, self.kept[number] = self.problem.engine.evaluate(sent, block, self.kept.get(number))
+        blocks = zip(share.blocks, frames)
+
+        def evaluate(numbered: tuple[int, FrameBlock]) -> tuple[Any, Any]:
+            number, block = numbered
+            return self.problem.engine.evaluate(sent, block, self.kept.get(number))
+
+        # several blocks at once, each on one thread: their groups of frames need not wait for one another
+        at_once = map if self.problem.device_memory is not None or len(share.blocks) == 1 else map_in_order
+        for place, number, (value, kept) in zip(share.places, share.blocks, at_once(evaluate, blocks)):
+            self.kept[number] = kept
             yield place, value
 
     def forget(self, blocks: Iterable[int]) -> None:

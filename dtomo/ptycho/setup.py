@@ -168,6 +168,7 @@ def make_model(data: Data, settings: PtychoSettings) -> PtychoModel:
         exponential=settings.exponential,
         propagation=optics.propagation_of(data, settings),
         oversampling=settings.oversampling,
+        subpixel=settings.subpixel,
         between=optics.between_of(data, settings),
     )
 

@@ -25,8 +25,8 @@ from dtomo.windows import Rows, Window
 if TYPE_CHECKING:
     from dtomo.ptycho.model import PtychoModel
 
-GROUP = 2**16
-"""Pixels of the waves that go through the stages together: half a megabyte of complex64."""
+GROUP = 2**17
+"""Pixels of the waves that go through the stages together: a megabyte of complex64."""
 
 PROBE_OF_FRAME = ("probe", "variable_probe", "probe_weights", "scale", "positions")
 """Parameters that make up the probe of a frame."""

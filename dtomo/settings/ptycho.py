@@ -102,6 +102,8 @@ class PtychoSettings(RunSettings):
     `opr`: how many variable probes are added to it (orthogonal probe relaxation); `slices` of the object lie
     `slice_distance` µm apart. `refine` names what is refined beside object and probe, from epoch `refine_from` on.
 
+    `subpixel`: probes are shifted by the fractions of positions; else these are rounded, which is faster.
+
     Lengths: `pixel_size` of the detector and `defocus` of the probe in µm, `distance` (sample to detector) in mm,
     `energy` in keV; None: what the file says. `near_field`: the detector sees the exit wave `distance` behind the
     sample, magnified by `magnification`. `motion` says what the positions are of, `swap_axes`, `flip_rows` and
@@ -152,6 +154,7 @@ class PtychoSettings(RunSettings):
     amplitude_limit: Positive | None = None
     total_variation: Positive | None = None
     oversampling: Count = 1
+    subpixel: bool = True
     near_field: bool | None = None
     magnification: Positive | None = None
     dataset: str | None = None

@@ -106,9 +106,9 @@ def test_batches_of_one_frame_are_in_the_order_of_the_scan() -> None:
     [
         (2000, 128, None, 63),  # 32 frames
         (400, 128, None, 13),
-        (64, 128, None, 8),
+        (64, 128, None, 4),
         (2000, 1024, None, 500),
-        (2000, 128, 64, 32 * 7),
+        (2000, 128, 64, 32 * 4),
         (12, 512, None, 3),
         (3, 64, None, 1),
     ],

@@ -22,7 +22,15 @@ def truth(tmp_path_factory):
 
 
 def _settings(truth, output, **changes):
-    given = {"engine": "adam", "epochs": 4, "workers": 1, "options": RATES, "checkpoint_every": "1it", "defocus": 0.0, **changes}
+    given = {
+        "engine": "adam",
+        "epochs": 4,
+        "workers": 1,
+        "options": RATES,
+        "checkpoint_every": "1it",
+        "defocus": 0.0,
+        **changes,
+    }
     return PtychoSettings(scan=truth.path, output=output, **given)
 
 

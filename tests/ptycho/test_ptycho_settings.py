@@ -1,9 +1,11 @@
 """Settings of ptychography: names, options and contradictions, and the way through YAML and back."""
 
+import numpy as np
 import pytest
 import yaml
 
 from dtomo.errors import UserError
+from dtomo.io.sources import ArraySource
 from dtomo.settings import PtychoSettings
 
 
@@ -57,3 +59,15 @@ def test_wrong_values_are_one_sentence(changes, part):
         _settings(**changes)
     assert part in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_positions_are_rounded_where_asked(tmp_path):
+    """Then the model has no fractions, and refining them is refused."""
+    from dtomo.ptycho.setup import Data, prepare
+
+    random = np.random.default_rng(0)
+    data = Data(ArraySource(random.poisson(3.0, (9, 16, 16)), "frames"), random.uniform(0, 20, (9, 2)))
+    settings = PtychoSettings(scan=tmp_path / "a.cxi", output=tmp_path / "b.h5", defocus=None, probe="pattern")
+    assert prepare(data, settings).model.subpixel
+    rounded = settings.model_copy(update={"subpixel": False})
+    assert not prepare(data, rounded).model.subpixel
