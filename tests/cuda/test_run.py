@@ -349,12 +349,12 @@ def test_the_plan_sums_spectra_only_where_the_device_can(tmp_path, monkeypatch, 
 @pytest.mark.without_simulator
 def test_a_method_that_devices_lack_is_refused_before_anything_starts(scan_file, tmp_path, monkeypatch):
     settings = ReconSettings(scan=scan_file, output=tmp_path / "v.zarr", center=7.5, devices="0", method="nufft")
-    monkeypatch.setattr(recon.job, "device_share", lambda _: 10**10)
+    monkeypatch.setattr("dtomo.runs.session.device_share", lambda _: 10**10)
     monkeypatch.setattr(recon.job, "installed_for_devices", lambda: False)
     with pytest.raises(UserError, match="--method nufft takes cufinufft on a GPU, which is not installed"):
         recon.run(settings)
     assert not settings.output.exists()
-    monkeypatch.setattr(recon.job, "device_share", lambda _: None)  # the CPU has it
+    monkeypatch.setattr("dtomo.runs.session.device_share", lambda _: None)  # the CPU has it
     assert recon.job._resources(settings, lambda line: None).devices == ("0",)
 
 
