@@ -114,6 +114,8 @@ def run(
         setup = prepare(data, settings, place)
         for doubt in optics.doubts((setup.model.propagation, *setup.model.between)):
             say(f"note: {doubt}")
+        if plan.tile is None:
+            setup.engine.begin(setup.parameters)  # what the solver does not take is refused before anything is written
         if client is None and not plan.here:
             client = stack.enter_context(clusters.connect(wanted, say=say))
         begun = found or {"tile": plan.tile, "object": list(place.shape), "origin": list(place.origin)}

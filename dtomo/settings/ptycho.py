@@ -196,6 +196,8 @@ class PtychoSettings(RunSettings):
             if given and self.near_field is False:
                 shown = "--refine distance" if name == "refine" else f"--{name}"
                 raise ValueError(f"{shown} belongs to --near-field")
+        if "positions" in self.refine and not self.subpixel:
+            raise ValueError("--refine positions takes positions as they are; leave out --whole-pixels")
         if self.probe == "aperture" and self.aperture is None:
             raise ValueError("--probe aperture takes --aperture, its diameter in pixels of the object")
         if self.probe != "aperture" and self.aperture is not None:

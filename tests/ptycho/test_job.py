@@ -154,3 +154,21 @@ def test_a_result_is_replaced_only_on_request(truth, tmp_path):
     assert output.read_bytes() == before
     job.run(_settings(truth, output, epochs=2), quiet=True, overwrite=True)
     assert len(read_results(output).history) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": "lsqml", "options": {}, "slices": 2, "slice_distance": 5.0},
+        {"engine": "lsqml", "options": {}, "exponential": True},
+    ],
+)
+def test_what_a_solver_does_not_take_is_refused_before_anything_is_written(truth, tmp_path, changes):
+    with pytest.raises(UserError):
+        job.run(_settings(truth, tmp_path / "out.h5", **changes))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_positions_are_not_refined_where_they_are_rounded(truth, tmp_path):
+    with pytest.raises(UserError, match="leave out --whole-pixels"):
+        _settings(truth, tmp_path / "out.h5", refine="positions", subpixel=False)
