@@ -18,8 +18,46 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+class Peaks:
+    """Sums over the parts of a plan, and whether they fit: what plans of all kinds of runs share.
+
+    Attributes
+    ----------
+    resources
+        Workers, threads and the limit of memory.
+    worker_parts, client_parts, device_parts
+        What is in memory at the worst moment, in bytes by name.
+    """
+
+    resources: Resources
+    worker_parts: dict[str, int]
+    client_parts: dict[str, int]
+    device_parts: dict[str, int]
+
+    @property
+    def device_memory(self) -> int:
+        """Peak of one worker on its device in bytes; 0 on the CPU."""
+        return sum(self.device_parts.values())
+
+    @property
+    def worker_memory(self) -> int:
+        """Peak of one worker in bytes."""
+        return sum(self.worker_parts.values())
+
+    @property
+    def client_memory(self) -> int:
+        """Peak of the process that starts the run, in bytes."""
+        return sum(self.client_parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether a worker stays within its limits."""
+        share = self.resources.device_share
+        return self.worker_memory <= self.resources.memory and (share is None or self.device_memory <= share)
+
+
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Plan(Peaks):
     """Cost of a run.
 
     Attributes
@@ -58,27 +96,6 @@ class Plan:
     notes: tuple[str, ...] = ()
     ahead: bool = False
     device_parts: dict[str, int] = dataclasses.field(default_factory=dict)
-
-    @property
-    def device_memory(self) -> int:
-        """Peak of one worker on its device in bytes; 0 on the CPU."""
-        return sum(self.device_parts.values())
-
-    @property
-    def worker_memory(self) -> int:
-        """Peak of one worker in bytes."""
-        return sum(self.worker_parts.values())
-
-    @property
-    def client_memory(self) -> int:
-        """Peak of the process that starts the run, in bytes."""
-        return sum(self.client_parts.values())
-
-    @property
-    def fits(self) -> bool:
-        """Whether a worker stays within its limits."""
-        share = self.resources.device_share
-        return self.worker_memory <= self.resources.memory and (share is None or self.device_memory <= share)
 
     def lines(self) -> list[str]:
         """The plan for people."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.devices import described
-from dtomo.distributed.plan import size
+from dtomo.distributed.plan import Peaks, size
 from dtomo.distributed.progress import duration
 from dtomo.errors import UserError
 from dtomo.ptycho.blocks import PIXELS
@@ -107,7 +107,7 @@ def sizes_of(settings: PtychoSettings, data: Data, place: Place) -> Sizes:
 
 
 @dataclasses.dataclass(frozen=True)
-class PtychoPlan:
+class PtychoPlan(Peaks):
     """Cost of a run.
 
     Attributes
@@ -141,27 +141,6 @@ class PtychoPlan:
     seconds: dict[str, float]
     notes: tuple[str, ...] = ()
     tile: int | None = None
-
-    @property
-    def worker_memory(self) -> int:
-        """Peak of one worker in bytes."""
-        return sum(self.worker_parts.values())
-
-    @property
-    def client_memory(self) -> int:
-        """Peak of the process that starts the run, in bytes."""
-        return sum(self.client_parts.values())
-
-    @property
-    def device_memory(self) -> int:
-        """Peak of one worker on its device in bytes; 0 on the CPU."""
-        return sum(self.device_parts.values())
-
-    @property
-    def fits(self) -> bool:
-        """Whether a worker stays within its limits."""
-        share = self.resources.device_share
-        return self.worker_memory <= self.resources.memory and (share is None or self.device_memory <= share)
 
     @property
     def here(self) -> bool:

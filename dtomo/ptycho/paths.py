@@ -76,8 +76,11 @@ class Path:
         return waves
 
     def slopes(self, frames: slice, waves: NDArray[Any], changes: NDArray[Any], out: NDArray[np.float64]) -> None:
-        """dL/d(distance), and by the shift back of each frame in rows and columns, from exit waves and ∂L/∂ψ̄."""
-        raise NotImplementedError("only a near field has a distance, and shifts that the detector sees")
+        """dL/d(distance), and by the shift back of each frame in rows and columns, from exit waves and ∂L/∂ψ̄.
+
+        In the far field 0: the detector sees neither.
+        """
+        out[frames] = 0
 
     def _propagated(self, frames: slice, waves: NDArray[Any], keep: bool) -> NDArray[Any]:
         return self._propagation.forward(waves, overwrite=True)
