@@ -110,6 +110,8 @@ def _data(
     if positions is None:
         raise UserError("frames take positions: row and column of the probe's first pixel on the object, in its pixels")
     source = frames if isinstance(frames, Source) else ArraySource(np.asarray(frames), "the frames")
+    if np.dtype(source.dtype).kind not in "biuf" or np.iscomplexobj(positions):
+        raise UserError(f"frames and positions are real numbers; got {source.dtype} and {np.asarray(positions).dtype}")
     places = np.asarray(positions, np.float64)
     good = None if mask is None else np.asarray(mask)
     shape = source.shape[1:]
@@ -118,4 +120,16 @@ def _data(
             raise UserError(f"the {name} has the shape of a frame, {shape}; got {np.shape(array)}")
     if good is not None and good.dtype != bool:
         raise UserError(f"the mask is bool, True where a pixel is good; got {good.dtype}")
+    if not isinstance(frames, Source):
+        _refuse_negative(source.read(), good)
     return Data(source, places, good, dark, probe)
+
+
+def _refuse_negative(frames: NDArray[Any], good: NDArray[np.bool_] | None) -> None:
+    """Counts below 0 have no amplitude; what is under the mask does not matter."""
+    negative = np.zeros(frames.shape[1:], bool)
+    for frame in frames:
+        negative |= frame < 0
+    wrong = int((negative if good is None else negative & good).sum())
+    if wrong:
+        raise UserError(f"{wrong} pixels of the frames hold counts below 0; give a mask without them, or set them to 0")

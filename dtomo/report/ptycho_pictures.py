@@ -43,7 +43,7 @@ def write_pictures(
     output
         Where the result is; its name is the heading.
     folder
-        Where to write; default ``NAME_pictures`` beside the result. Pictures of the same name are replaced.
+        Where to write; default ``OUT.pictures`` beside the result. Pictures of the same name are replaced.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def write_pictures(
         The folder cannot be written.
     """
     output = Path(output)
-    where = output.with_name(f"{output.stem}_pictures") if folder is None else Path(folder)
+    where = output.with_name(f"{output.name}.pictures") if folder is None else Path(folder)
     try:
         where.mkdir(parents=True, exist_ok=True)
         with mpl.rc_context(STYLE):

@@ -16,7 +16,7 @@ def test_from_scan_to_pictures(here, scan, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "3 of 3 epochs done, loss" in done.stderr
     assert (tmp_path / "out.h5").is_file()
-    assert len(list((tmp_path / "out_pictures").glob("*.png"))) >= 5
+    assert len(list((tmp_path / "out.h5.pictures").glob("*.png"))) >= 5
     again = here("ptycho", "--config", "out.h5.run.yaml", "--epochs", 1, "--overwrite", "--no-pictures", "-q")
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 

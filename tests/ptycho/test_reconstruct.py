@@ -95,3 +95,27 @@ def test_a_loss_that_is_not_finite_stops_the_run(scan):
     bad[40, 3, 3] = np.nan  # not among the frames of the first guess only if there were more than it takes
     with pytest.raises((StoppedError, UserError), match="not finite"):
         reconstruct(bad, positions, engine="adam", epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frames, positions: (frames.astype(np.complex64), positions), "real numbers; got complex64"),
+        (lambda frames, positions: (frames, positions + 0j), "real numbers"),
+        (lambda frames, positions: (frames.astype(np.int32) - 1, positions), "counts below 0"),
+    ],
+)
+def test_frames_that_are_no_counts_are_refused(scan, change, words):
+    with pytest.raises(UserError, match=words):
+        reconstruct(*change(*scan), epochs=1)
+
+
+def test_counts_below_zero_under_the_mask_do_not_matter(scan):
+    frames, positions = scan[0].astype(np.int32), scan[1]
+    good = np.ones(frames.shape[1:], bool)
+    good[3, 4] = False
+    runs = []
+    for value in (0, -1):
+        frames[:, 3, 4] = value
+        runs.append(reconstruct(frames, positions, mask=good, epochs=2, defocus=0.0))
+    np.testing.assert_array_equal(runs[0].object, runs[1].object)

@@ -61,7 +61,7 @@ def test_every_picture_is_there_and_shows_something(tmp_path):
     written = write_pictures(full, tmp_path / "out.h5")
     names = ["overview", "amplitude", "phase", "probe", "positions", "loss", "frc", "errors", "slices"]
     assert [path.name for path in written] == [f"{name}.png" for name in names]
-    assert sorted(written) == sorted((tmp_path / "out_pictures").iterdir())
+    assert sorted(written) == sorted((tmp_path / "out.h5.pictures").iterdir())
     for path in written:
         assert rgb(path).std() > 0.02, path.name
 
