@@ -194,7 +194,7 @@ def first_probe(data: Data, settings: PtychoSettings, pattern: start.Pattern) ->
         from dtomo.ptycho.focus import focus_phase
 
         phase = focus_phase(data, pattern, settings.seed)
-    else:
+    elif settings.defocus:  # 0 needs no lengths
         if data.pixel_size is None or data.wavelength is None:
             raise UserError(
                 "--defocus takes the wavelength and the pixel size: give --energy, --distance, --pixel-size"
