@@ -109,6 +109,21 @@ def test_rows_of_frames_that_are_not_in_the_batch_stay_and_each_has_its_own_firs
     assert moved == pytest.approx(np.array([[-1, 1], [0.5, 0], [0.5, 0], [0, 0]]), abs=1e-6)
 
 
+def test_complex_weights_of_frames_move_by_the_rate_against_their_gradients() -> None:
+    """One second moment, of the modulus, also for rows of complex numbers."""
+    engine = Adam(model=Distance(), wanted=("probe_weights",), rates={"probe_weights": 0.1}, batch=2, decay=1)  # type: ignore[arg-type]
+    weights = np.zeros((3, 2), np.complex64)
+    parameters = _pixel(3) | {"probe_weights": weights, "variable_probe": np.ones((2, 1, 1, 1), np.complex64)}
+    values = np.array([[3 + 4j, 2j], [-5, 1 - 1j]], np.complex64)
+    gradient = Rows(np.array([2, 0]), values)
+    state = engine.begin(parameters)
+    state = engine.update(state, {"loss": 0.0, "count": 1, "frames": 2, "gradients": {"probe_weights": gradient}})
+    moved = state["parameters"]["probe_weights"]
+    assert moved.dtype == np.complex64
+    assert moved[[2, 0]] == pytest.approx(-0.1 * values / np.abs(values), rel=1e-5)
+    assert not moved[1].any()
+
+
 def test_positions_stay_on_the_object() -> None:
     engine = Adam(model=Distance(), wanted=("positions",), rates={"positions": 5.0})  # type: ignore[arg-type]
     parameters = _pixel(2) | {"object": np.ones((1, 1, 10, 10), np.complex64), "positions": np.array([[1.0, 8.0]] * 2)}
