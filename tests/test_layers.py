@@ -15,7 +15,7 @@ MODULE_IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # the table of docs/architecture.md, top to bottom; names of one row may import one another
 LAYERS = (
     {"cli", "report"},
-    {"ptycho", "recon", "runs", "simulate", "settings"},
+    {"ptycho", "ptychotomo", "recon", "runs", "simulate", "settings"},
     {"io", "distributed", "prep", "dashboard"},
     {"algorithms"},
     {"operators", "geometry"},
@@ -48,6 +48,7 @@ FORBIDDEN = {
     "windows": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
     "ptycho": {"typer", "matplotlib"},
+    "ptychotomo": {"typer", "matplotlib"},
     "recon": {"typer", "matplotlib"},
     "runs": {"typer", "matplotlib"},
     "simulate": {"typer", "matplotlib"},

@@ -1,0 +1,1 @@
+"""Joint ptycho-tomography: one complex volume straight from the diffraction frames of all angles."""

@@ -1,0 +1,1 @@
+"""Solvers of joint ptycho-tomography, one module each."""
