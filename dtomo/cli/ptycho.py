@@ -41,6 +41,9 @@ def ptycho(
     ] = None,
     refine_from: Annotated[int | None, _of(_RESULT, help="Epoch, from 0, in which these begin to be refined.")] = None,
     total_variation: Annotated[float | None, _of(_RESULT, help="Strength of its penalty on the object.")] = None,
+    smoothness: Annotated[
+        float | None, _of(_RESULT, help="Strength of the penalty on differences of neighbouring pixels.")
+    ] = None,
     amplitude_limit: Annotated[float | None, _of(_RESULT, help="Largest modulus of the object.")] = None,
     phase_only: Annotated[bool | None, _of(_RESULT, "--phase-only", help="The object has modulus 1.")] = None,
     frc: Annotated[
@@ -72,6 +75,10 @@ def ptycho(
     aperture: Annotated[float | None, _of(_MODEL, help="For --probe aperture: diameter in object pixels.")] = None,
     defocus: Annotated[float | None, _of(_MODEL, help="From focus to sample, µm, for the first probe.")] = None,
     support: Annotated[float | None, _of(_MODEL, help="Radius in object pixels beyond which the probe is 0.")] = None,
+    fourier_support: Annotated[
+        float | None, _of(_MODEL, help="Radius in pixels of the far field beyond which that of the probe is 0.")
+    ] = None,
+    probe_power: Annotated[float | None, _of(_MODEL, help="Counts of the probe in a frame, if known.")] = None,
     start: Annotated[str | None, _of(_MODEL, help="Of the object: flat (default) or rough.")] = None,
     padding: Annotated[int | None, _of(_MODEL, help="Pixels around what the probes cover.")] = None,
     dataset: Annotated[str | None, _of(_SCAN, help="Dataset of the frames, where an HDF5 file leaves it open.")] = None,

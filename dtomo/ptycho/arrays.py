@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 from dtomo.io.sources import ArraySource, Source
 from dtomo.ptycho.driver import EpochReport
 from dtomo.ptycho.result import PtychoResult
@@ -83,6 +83,7 @@ def reconstruct(
     for name in settings:
         if name in _NOT_HERE:
             raise UserError(f"{name} belongs to runs from disk to disk (dtomo.ptycho.run); here a client says where")
+    _check_client(client)
     data = _data(frames, positions, mask, dark, None if isinstance(probe, str) else probe)
     if isinstance(probe, str):
         settings["probe"] = probe
@@ -97,6 +98,19 @@ def reconstruct(
     tile = asked.tile if isinstance(asked.tile, int) else None
     where = Where(client, frame_memory, tile=tile)
     return solve(data, prepare(data, asked), asked, where, on_epoch=told)
+
+
+def _check_client(client: Any) -> None:
+    """A client that answers at once, or none."""
+    if client is None:
+        return
+    from distributed import Client
+
+    if not isinstance(client, Client) or client.asynchronous:
+        raise UserError(
+            f"client is a dask.distributed.Client that is not asynchronous; got {shown(repr(client))}: give "
+            "Client(address), or leave it out"
+        )
 
 
 def _data(

@@ -42,6 +42,8 @@ READING = 1 / 1.0e9  # per byte
 TRANSFORMING = 1 / 2.0e9  # per 5 N² log₂ N² of a Fourier transform
 FACTOR = 2.5  # of all work, beside the Fourier transforms alone
 STARTING = 3.0
+SMALL = 2.0
+"""Seconds of one core in an epoch, below which workers cost more (tasks, sums sent to and fro) than they save."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +191,24 @@ def runs_here(resources: Resources) -> bool:
     return resources.kind == "local" and resources.workers == 1 and not resources.devices
 
 
+def suited(settings: PtychoSettings, sizes: Sizes, resources: Resources) -> Resources:
+    """One process with all threads in the place of several workers, where nobody asked for these and work is small.
+
+    Parameters
+    ----------
+    settings, sizes, resources
+        See `make_plan`.
+    """
+    asked = settings.workers is not None or settings.cluster != "local" or isinstance(settings.tile, int)
+    if asked or resources.kind != "local" or resources.devices or resources.workers == 1:
+        return resources
+    threads = resources.threads if settings.threads is not None else resources.cores
+    free = resources.memory * resources.workers if resources.shared else resources.memory
+    alone = dataclasses.replace(resources, workers=1, threads=threads, memory=free)
+    of_an_epoch = _once(settings, sizes) * PASSES[settings.engine]
+    return alone if of_an_epoch < SMALL and _plan(settings, sizes, alone, None).fits else resources
+
+
 def make_plan(
     settings: PtychoSettings, sizes: Sizes, resources: Resources, before: int | str | None = None
 ) -> PtychoPlan:
@@ -233,14 +253,15 @@ def _probe_rows(sizes: Sizes) -> int:
 
 def _takes_tiles(settings: PtychoSettings, resources: Resources) -> bool:
     able = settings.engine in TILED and "positions" not in settings.refine and not settings.frc
-    return able and settings.total_variation is None and not runs_here(resources)
+    penalized = settings.total_variation is not None or settings.smoothness is not None
+    return able and not penalized and not runs_here(resources)
 
 
 def _check_tile(settings: PtychoSettings, sizes: Sizes, resources: Resources, height: int) -> None:
     if not _takes_tiles(settings, resources):
         raise UserError(
             f"--tile takes --engine {' or '.join(TILED)} on two workers or more, without --refine positions, "
-            "--total-variation and --frc"
+            "--total-variation, --smoothness and --frc"
         )
     if height < _probe_rows(sizes):
         raise UserError(
@@ -313,19 +334,19 @@ def _work(settings: PtychoSettings, sizes: Sizes, resources: Resources) -> dict[
     return {**found, "kept waves": kept} if kept else found
 
 
-def _client(settings: PtychoSettings, sizes: Sizes) -> dict[str, int]:
-    state = 4 * (sizes.object + sizes.probe + sizes.per_frame)
-    return {"programs": CLIENT, "state": state + _kept_waves(settings, sizes)}
-
-
 def _kept_waves(settings: PtychoSettings, sizes: Sizes) -> int:
     return sizes.frames[0] * sizes.exit_waves if settings.engine in KEEPING else 0
 
 
-def _seconds(settings: PtychoSettings, sizes: Sizes, resources: Resources, read: int) -> dict[str, float]:
+def _once(settings: PtychoSettings, sizes: Sizes) -> float:
+    """Seconds that one core takes to evaluate all frames once."""
     pixels = sizes.exit_waves / COMPLEX
     transforms = 2 * settings.slices * 5 * pixels * math.log2(max(2.0, sizes.frames[1] * sizes.frames[2]))
-    once = sizes.frames[0] * transforms * TRANSFORMING * FACTOR
+    return sizes.frames[0] * transforms * TRANSFORMING * FACTOR
+
+
+def _seconds(settings: PtychoSettings, sizes: Sizes, resources: Resources, read: int) -> dict[str, float]:
+    once = _once(settings, sizes)
     sequential = settings.engine in ("epie", "rpie") and settings.batch in (None, 1)
     cores = 1 if sequential else resources.cores
     repeats = settings.epochs * PASSES[settings.engine] * (2 if settings.frc else 1)

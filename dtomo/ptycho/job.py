@@ -71,7 +71,7 @@ def run(
     settings
         What to do.
     plan_only
-        Print memory per worker, bytes and time, and stop.
+        Print memory per worker, bytes and time, from metadata alone, and stop.
     resume
         Go on from the checkpoints of a run that was interrupted, with the same bits as without the interruption.
     overwrite
@@ -89,26 +89,28 @@ def run(
     started = time.monotonic()
     say = speaker(quiet)
     _check_name(settings.output)
-    opened = scans.open_data(settings)
-    for warning in opened.warnings:
-        say(f"note: {warning}")
-    wanted = resources_of(settings, say)
+    opened = scans.open_data(settings, look=False)
+    place = place_of(opened.data, settings)
+    sizes = cost.sizes_of(settings, opened.data, place)
+    wanted = cost.suited(settings, sizes, resources_of(settings, say))
     inputs = record.describe_inputs(opened.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=opened.inputs, overwrite=overwrite, resume=resume)
     found = record.found_before(settings, inputs) if resume else None
-    data = opened.data
-    place = place_of(data, settings)
     with contextlib.ExitStack() as stack:
         client = None
         if wanted.address is not None:
             client = stack.enter_context(clusters.connect(wanted, say=say))
             wanted = clusters.measured(client, wanted)
-        plan = cost.make_plan(settings, cost.sizes_of(settings, data, place), wanted, _tile_before(found))
+        plan = cost.make_plan(settings, sizes, wanted, _tile_before(found))
         cost.refuse_if_too_big(plan)
         if plan_only:
+            _say_notes(opened, say)
             print("\n".join(plan.lines()))
             return Run(settings.output, plan, None, {})
+        opened = scans.open_data(settings)
+        _say_notes(opened, say)
+        data = opened.data
         if settings.check_orientation and found is None:
             say(scans.check_orientation(data, settings))
         setup = prepare(data, settings, place)
@@ -132,6 +134,11 @@ def run(
     summary = _summary(plan, begun, result, notes, time.monotonic() - started)
     _report(settings, result, summary, say)
     return Run(settings.output, plan, result, summary)
+
+
+def _say_notes(opened: scans.Opened, say: Say) -> None:
+    for warning in opened.warnings:
+        say(f"note: {warning}")
 
 
 def _check_name(output: Path) -> None:

@@ -9,6 +9,8 @@ from dtomo.errors import UserError
 from dtomo.io.ptycho.given import given_array
 from dtomo.io.ptycho.opening import open_ptycho
 from dtomo.io.ptycho.scan import PtychoScan
+from dtomo.ptycho import optics
+from dtomo.ptycho.plausible import check_positions
 from dtomo.ptycho.setup import Data
 from dtomo.settings import PtychoSettings
 from dtomo.settings.ptycho import PROBES
@@ -24,15 +26,18 @@ class Opened:
         As it was opened.
     data
         In the form of the models.
+    doubts
+        Sentences about how these fit.
     """
 
     scan: PtychoScan
     data: Data
+    doubts: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences for the user."""
-        return self.scan.warnings
+        return self.scan.warnings + self.doubts
 
     @property
     def inputs(self) -> tuple[Path, ...]:
@@ -84,8 +89,15 @@ def data_of(scan: PtychoScan) -> Data:
     )
 
 
-def open_data(settings: PtychoSettings) -> Opened:
+def open_data(settings: PtychoSettings, look: bool = True) -> Opened:
     """The scan of a run.
+
+    Parameters
+    ----------
+    settings
+        Of the run.
+    look
+        Whether some frames are looked at; else only metadata are read.
 
     Raises
     ------
@@ -115,8 +127,10 @@ def open_data(settings: PtychoSettings) -> Opened:
         detector_pixel=None if settings.pixel_size is None else settings.pixel_size * 1e-6,
         near_field=settings.near_field,
         magnification=settings.magnification,
+        look=look,
     )
-    return Opened(scan, data_of(scan))
+    data = data_of(scan)
+    return Opened(scan, data, check_positions(data.positions, optics.probe_shape(data, settings)))
 
 
 def check_orientation(data: Data, settings: PtychoSettings) -> str:

@@ -15,6 +15,7 @@ from dtomo.ptycho.engine import Engine, Parameters
 from dtomo.ptycho.frame_store import Arrange
 from dtomo.ptycho.frames import to_model_order
 from dtomo.ptycho.model import PtychoModel
+from dtomo.ptycho.plausible import check_positions
 from dtomo.ptycho.solvers import make_engine, refined
 from dtomo.settings import PtychoSettings
 
@@ -97,7 +98,14 @@ class Setup:
 
 
 def place_of(data: Data, settings: PtychoSettings) -> start.Place:
-    """Room for the object, before anything is read."""
+    """Room for the object, before anything is read.
+
+    Raises
+    ------
+    UserError
+        Positions that cannot be meant.
+    """
+    check_positions(data.positions, optics.probe_shape(data, settings))
     moved = "positions" in settings.refine
     padding = settings.padding
     if padding is None:
@@ -179,6 +187,7 @@ def first_probe(data: Data, settings: PtychoSettings, pattern: start.Pattern) ->
         raise UserError(f"--probe file: {data.source.location} has no probe; give --probe pattern or a file")
     if settings.probe == "file" or (settings.probe == "auto" and data.probe is not None):
         assert data.probe is not None
+        _refuse_defocus(settings, "the probe of the scan is as it is")
         return data.probe
     if settings.probe == "aperture":
         assert settings.aperture is not None
@@ -186,6 +195,7 @@ def first_probe(data: Data, settings: PtychoSettings, pattern: start.Pattern) ->
     if settings.probe not in ("auto", "pattern"):
         return read_probe(settings.probe, data.frame_shape)
     if data.near_field:
+        _refuse_defocus(settings, "the probe of a near field comes from the mean image")
         field = optics.propagation_of(data, settings)
         assert isinstance(field, NearField)
         return optics.probe_from_images(pattern.mean, field)
@@ -201,6 +211,11 @@ def first_probe(data: Data, settings: PtychoSettings, pattern: start.Pattern) ->
             )
         phase = start.defocus_phase(data.frame_shape, data.pixel_size, data.wavelength, settings.defocus * 1e-6)
     return start.probe_from_pattern(pattern.mean, phase)
+
+
+def _refuse_defocus(settings: PtychoSettings, why: str) -> None:
+    if settings.defocus is not None:
+        raise UserError(f"--defocus is of a probe from the pattern of a far field, but {why}; leave it out")
 
 
 def read_probe(name: str, shape: tuple[int, int]) -> NDArray[Any]:

@@ -143,6 +143,8 @@ class RunSettings(BaseModel):
         Names of settings that leave the bits of the result alone.
     asked
         What is asked for instead of the usual words, by name of the setting.
+    spelled
+        Options of the command line that are not the name of their setting with dashes.
 
     Raises
     ------
@@ -162,6 +164,7 @@ class RunSettings(BaseModel):
         "checkpoint_every",
     )
     asked: ClassVar[dict[str, str]] = {}
+    spelled: ClassVar[dict[str, str]] = {}
 
     scan: AbsolutePath
     output: AbsolutePath
@@ -240,7 +243,7 @@ def _sentence(error: ValidationError, kind: type[RunSettings]) -> str:
     """The first complaint of pydantic, in words of the command line."""
     first = error.errors(include_url=False)[0]
     names = [str(part) for part in first["loc"] if isinstance(part, str) and part in kind.model_fields]
-    where = "--" + names[0].replace("_", "-") if names else "the settings"
+    where = kind.spelled.get(names[0], "--" + names[0].replace("_", "-")) if names else "the settings"
     if first["type"] == "extra_forbidden":
         known = ", ".join(kind.model_fields)
         return f"unknown setting {shown(repr(first['loc'][0]))}; known are {known}"

@@ -112,10 +112,11 @@ class PtychoSettings(RunSettings):
     `probe` is where the probe starts: the scan's own ("file"), from the mean pattern ("pattern"), a round aperture of
     `aperture` object pixels ("aperture"), or a file (NumPy, or HDF5 with its dataset); "auto": the scan's own if it has
     one, or else the pattern. `start` of the object: "flat", or "rough" with weak random phases. `padding`: pixels
-    around what the probes cover. `support`: radius in object pixels beyond which the probe is zero. `phase_only`,
-    `amplitude_limit` and `total_variation` (its strength, in units of the loss) are of the object. `saturation`: counts
-    from which a pixel says nothing, 0 for none. `frc` reconstructs two half-scans as well. `tile`: rows of the
-    tiles that the object is cut into; auto: only where it does not fit the workers.
+    around what the probes cover. `support`: radius in object pixels beyond which the probe is zero, `fourier_support`:
+    the same in pixels of its far field; `probe_power`: counts of all its modes together. `phase_only`,
+    `amplitude_limit`, `total_variation` and `smoothness` (strengths, in units of the loss) are of the object.
+    `saturation`: counts from which a pixel says nothing, 0 for none. `frc` reconstructs two half-scans as well. `tile`:
+    rows of the tiles that the object is cut into; auto: only where it does not fit the workers.
 
     Raises
     ------
@@ -130,6 +131,7 @@ class PtychoSettings(RunSettings):
         "refine": "must be names of positions, background, scale and distance, such as positions,background",
         "options": "must be names and values such as beta=0.9",
     }
+    spelled: ClassVar[dict[str, str]] = {"options": "--option", "subpixel": "--subpixel/--whole-pixels"}
 
     engine: Engine = "lsqml"
     epochs: Count = EPOCHS
@@ -150,9 +152,12 @@ class PtychoSettings(RunSettings):
     start: Literal["flat", "rough"] = "flat"
     padding: Annotated[int, Field(ge=0)] | None = None
     support: Positive | None = None
+    fourier_support: Positive | None = None
+    probe_power: Positive | None = None
     phase_only: bool = False
     amplitude_limit: Positive | None = None
     total_variation: Positive | None = None
+    smoothness: Positive | None = None
     oversampling: Count = 1
     subpixel: bool = True
     near_field: bool | None = None
@@ -188,6 +193,20 @@ class PtychoSettings(RunSettings):
             raise ValueError("--slices takes --slice-distance, in µm from one slice to the next")
         if self.slices == 1 and self.slice_distance is not None:
             raise ValueError("--slice-distance is between slices; give --slices 2 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _what_does_nothing(self) -> Self:
+        if self.refine_from and not self.refine:
+            raise ValueError("--refine-from is of what --refine names; give that as well")
+        if self.refine_from >= self.epochs:
+            raise ValueError(f"--refine-from {self.refine_from} is after the last of {self.epochs} epochs, from 0")
+        if self.phase_only and self.amplitude_limit is not None:
+            raise ValueError("--phase-only makes all amplitudes 1; leave out --amplitude-limit")
+        if self.defocus is not None and self.probe not in ("auto", "pattern"):
+            raise ValueError("--defocus is of a probe from the pattern; leave it out, or give --probe pattern")
+        if self.defocus is not None and self.near_field:
+            raise ValueError("--defocus is of far fields; leave it out with --near-field")
         return self
 
     @model_validator(mode="after")

@@ -36,7 +36,7 @@ def test_a_plan_stops_there(here, scan, tmp_path):
         (("SCAN", "out.txt"), ".h5"),
         (("SCAN", "out.h5", "--engine", "magic"), "--engine"),
         (("SCAN", "out.h5", "--refine", "luck"), "--refine"),
-        (("SCAN", "out.h5", "--option", "speed"), "--options"),
+        (("SCAN", "out.h5", "--option", "speed"), "--option"),
         (("SCAN", "out.h5", "--batch", "0"), "--batch"),
         (("SCAN", "out.h5", "--mask", "nowhere.npy"), "nowhere.npy"),
         (("SCAN", "SCAN"), "input"),

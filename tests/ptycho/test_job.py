@@ -130,7 +130,11 @@ def test_two_halves_are_compared(truth, tmp_path, capsys):
         ({"memory": "100MB"}, "--memory"),
         ({"crop": 1000}, "crop"),
         ({"exclude_frames": "0:50"}, "frame"),
-        ({"probe": "nowhere.npy"}, "nowhere.npy"),
+        ({"probe": "nowhere.npy", "defocus": None}, "nowhere.npy"),
+        ({"magnification": 3.0}, "magnification is of a near field"),
+        ({"energy": 8800.0}, "is it 8800 eV"),
+        ({"exclude_frames": "1:50"}, "several frames that overlap"),
+        ({"pixel_size": 75000.0}, "farther apart than the 32 × 32 pixels of a frame"),
     ],
 )
 def test_bad_requests_are_refused_and_nothing_is_touched(truth, tmp_path, changes, part):

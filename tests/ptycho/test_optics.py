@@ -107,7 +107,7 @@ def test_room_around_a_probe_keeps_its_middle(rows, columns):
 )
 def test_what_is_missing_is_said(data, settings, message):
     with pytest.raises(UserError, match=message):
-        reconstruct(Data(ArraySource(np.ones((2, 8, 8)), "the frames"), np.zeros((2, 2)), **data), **settings)
+        reconstruct(Data(ArraySource(np.ones((2, 8, 8)), "the frames"), np.eye(2), **data), **settings)
 
 
 def test_doubts_are_said_once():

@@ -75,13 +75,14 @@ def _frames_name(file: h5py.File, path: Path, dataset: str | None) -> str:
 
 
 def _read_light(file: h5py.File, reading: PtychoReading) -> None:
-    wavelength = stated(file, f"{SOURCE}/wavelength")
+    wavelength = stated(file, f"{SOURCE}/wavelength", reading.warnings)
     if wavelength is not None:
         reading.put("wavelength", wavelength, f"{reading.path}:/{SOURCE}/wavelength")
         return
     name = f"{SOURCE}/energy"
     energy = number(file, name)
     if energy is None or not usable(energy[0]):
+        stated(file, name, reading.warnings)
         return
     where = f"{reading.path}:/{name}"
     joules = energy[0]
@@ -99,12 +100,12 @@ def _read_detector(file: h5py.File, reading: PtychoReading) -> None:
     if basis is not None:
         _put_basis(reading, np.asarray(basis, np.float64), f"{reading.path}:/{name}")
     else:
-        width, height = (stated(file, f"{DETECTOR}/{axis}_pixel_size") for axis in "xy")
+        width, height = (stated(file, f"{DETECTOR}/{axis}_pixel_size", reading.warnings) for axis in "xy")
         height, width = height or width, width or height
         if height is not None and width is not None:
             reading.put("detector_pixel", (height, width), f"{reading.path}:/{DETECTOR}/x_pixel_size, y_pixel_size")
         reading.directions = DEFAULT_DIRECTIONS
-    distance = stated(file, f"{DETECTOR}/distance")
+    distance = stated(file, f"{DETECTOR}/distance", reading.warnings)
     if distance is not None:
         reading.put("distance", distance, f"{reading.path}:/{DETECTOR}/distance")
     else:

@@ -123,6 +123,17 @@ def _read_positions(groups: list[h5py.Group], reading: PtychoReading) -> None:
                 unit = _unit(item) or ("m" if name in METRES else None)
                 _put_positions(reading, np.asarray(item[()], np.float64), unit, f"{reading.path}:{item.name}")
                 return
+    reading.unfit = _other_counts(groups, reading)
+
+
+def _other_counts(groups: list[h5py.Group], reading: PtychoReading) -> str | None:
+    """What would be positions, if it had one for each frame."""
+    for group in groups:
+        for name in (*POSITIONS, *METRES, *(name for pair in PAIRS for name in pair[:2] if name is not None)):
+            item = node(group, name)
+            if isinstance(item, h5py.Dataset) and item.ndim in (1, 2) and item.dtype.kind in "iuf":
+                return f"{reading.path}:{item.name} has shape {item.shape}"
+    return None
 
 
 def _per_frame(group: h5py.Group, name: str, shape: tuple[int, ...]) -> h5py.Dataset | None:

@@ -48,6 +48,11 @@ class Look:
     mean: NDArray[np.float64]
     notes: tuple[str, ...] = ()
 
+    @staticmethod
+    def nothing(shape: tuple[int, ...]) -> "Look":
+        """As if no frame of this shape had been looked at; takes no memory."""
+        return Look(np.broadcast_to(np.zeros((), bool), shape[1:]), None, np.broadcast_to(np.zeros(()), shape[1:]))
+
 
 @dataclasses.dataclass
 class _Seen:

@@ -15,12 +15,13 @@ from dtomo.errors import UserError
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.ptycho.arranged import ArrangedFrames, Arrangement, arrangement_of
 from dtomo.io.ptycho.cxi import is_cxi, read_cxi
+from dtomo.io.ptycho.doubts import check_light, check_mask
 from dtomo.io.ptycho.given import Given, given_array, table_of_positions, unit_factor
 from dtomo.io.ptycho.hdf5 import read_hdf5
 from dtomo.io.ptycho.masks import Look, look_at
 from dtomo.io.ptycho.npz import read_npz
 from dtomo.io.ptycho.ptyd import is_ptyd, read_ptyd
-from dtomo.io.ptycho.reading import PtychoReading, wavelength_of
+from dtomo.io.ptycho.reading import PtychoReading, check_lengths, wavelength_of
 from dtomo.io.ptycho.scan import PtychoScan
 from dtomo.io.sources import SelectedFrames
 
@@ -28,6 +29,8 @@ ZIP = b"PK\x03\x04"
 """How NumPy archives begin."""
 MOST_COUNTS = 1e30
 """More than any detector counts."""
+MOST_ENERGY = 1000.0
+"""keV: a larger number is meant in eV."""
 
 
 def recognise_ptycho(path: str | os.PathLike[str], dataset: str | None = None) -> str | None:
@@ -84,6 +87,7 @@ def open_ptycho(
     detector_pixel: float | Sequence[float] | None = None,
     near_field: bool | None = None,
     magnification: float | None = None,
+    look: bool = True,
 ) -> PtychoScan:
     """Open a ptychographic scan: CXI, ptypy's .ptyd, a NumPy archive or any other HDF5, told by content.
 
@@ -130,6 +134,8 @@ def open_ptycho(
         From sample to detector, and size (height and width) of its pixels as stored; metres.
     near_field, magnification
         Whether frames are images of the exit wave, and how much larger.
+    look
+        Whether frames are looked at; else metadata alone are read, however large the frames are.
 
     Returns
     -------
@@ -149,18 +155,21 @@ def open_ptycho(
     _put_numbers(reading, wavelength, energy, distance, detector_pixel)
     if near_field is not None:
         reading.put("near_field", near_field, "given")
-    look = look_at(reading.frames, reading.mask)
-    reading.warnings += look.notes
-    if look.bad.any():
-        reading.mask = ~look.bad if reading.mask is None else reading.mask & ~look.bad
+    check_lengths(reading)
+    seen = look_at(reading.frames, reading.mask) if look else Look.nothing(reading.frames.shape)
+    reading.warnings += seen.notes
+    if seen.bad.any():
+        reading.mask = ~seen.bad if reading.mask is None else reading.mask & ~seen.bad
+    if reading.near_field and center == "corner":
+        raise UserError("center='corner' is of far fields; images of a near field have no frequency zero: leave it out")
     usual = "middle" if reading.near_field else reading.center
     where = usual if center is None else center
     arrangement = arrangement_of(reading.frames.shape[1:], where, crop, flip_frames, images=reading.near_field)
-    if center is None or isinstance(center, str):
-        _check_center(reading, look, center or reading.center)
+    if look and not reading.near_field:
+        check_light(reading, seen, reading.center if center is None else center)
     scan = _scan(reading, arrangement, probe, _magnification(reading, magnification))
-    seen = look.saturation if saturation is None else saturation
-    scan = dataclasses.replace(scan, saturation=seen if seen else None)
+    counts = seen.saturation if saturation is None else saturation
+    scan = dataclasses.replace(scan, saturation=counts if counts else None)
     return _oriented(scan, reading, motion, swap_axes, flip_rows, flip_columns)
 
 
@@ -185,6 +194,8 @@ def _read(path: Path, dataset: str | None) -> PtychoReading:
     if kind == "cxi":
         return read_cxi(path, dataset)
     if kind == "ptyd":
+        if dataset is not None:
+            raise UserError(f"{path} is ptypy's, whose frames have one place; leave dataset (--dataset) out")
         return read_ptyd(path)
     if kind == "npz":
         return read_npz(path, dataset)
@@ -206,8 +217,8 @@ def _put_positions(reading: PtychoReading, given: Given | None, unit: str | None
             reading.inputs.append(file)
     if reading.positions is None:
         raise UserError(
-            f"{reading.path} has no positions for its {reading.frames.shape[0]} frames; give them with positions=... "
-            "(--positions FILE)"
+            f"{reading.path} has no positions for its {reading.frames.shape[0]} frames"
+            f"{f' ({reading.unfit})' if reading.unfit else ''}; give them with positions=... (--positions FILE)"
         )
     where = reading.found["positions"]
     if len(reading.positions) != reading.frames.shape[0]:
@@ -262,6 +273,8 @@ def _put_numbers(
         if not (math.isfinite(value) and value > 0):
             raise UserError(f"{name} must be a positive number, not {value}")
         if name == "energy":
+            if value > MOST_ENERGY:
+                raise UserError(f"energy is in keV, and {value:g} keV is more than any beam has; is it {value:g} eV?")
             reading.put("wavelength", wavelength_of(value), "given: energy")
         else:
             reading.put(name, float(value), "given")
@@ -273,28 +286,13 @@ def _put_numbers(
         reading.put("detector_pixel", (height, width), "given")
 
 
-def _check_center(reading: PtychoReading, look: Look, center: str) -> None:
-    """Warn where most light is not where frequency zero is said to be."""
-    if reading.near_field:
-        return
-    total = look.mean.sum()
-    rows, columns = (max(1, count // 8) for count in look.mean.shape)
-
-    def share(image: NDArray[np.float64]) -> float:
-        top, left = (count // 2 for count in image.shape)
-        return float(image[top - rows : top + rows, left - columns : left + columns].sum() / max(total, 1e-300))
-
-    middle, corner = share(look.mean), share(np.fft.fftshift(look.mean))
-    here, there, other = (middle, corner, "corner") if center == "middle" else (corner, middle, "middle")
-    if there > 4 * here and there > 0.25:
-        reading.warnings.append(
-            f"most light of {reading.frames.location} is not where frequency zero is taken to be, the {center} of the "
-            f"frames, but in the {other}: if so, say center='{other}'"
-        )
-
-
 def _magnification(reading: PtychoReading, given: float | None) -> float:
     if given is not None:
+        if not reading.near_field:
+            raise UserError(
+                "magnification is of a near field, but the frames are taken as far fields; say near_field=True "
+                "(--near-field) or leave it out"
+            )
         if not (math.isfinite(given) and given > 0):
             raise UserError(f"magnification must be a positive number, not {given}")
         reading.found["magnification"] = "given"
@@ -310,6 +308,8 @@ def _scan(
 ) -> PtychoScan:
     whole = arrangement.window == (0, reading.frames.shape[1], 0, reading.frames.shape[2])
     mask = None if reading.mask is None else np.ascontiguousarray(arrangement(reading.mask))
+    if mask is not None:
+        check_mask(reading, mask)
     guess: NDArray[Any] | None = reading.probe
     if guess is not None:
         if guess.shape[1:] == reading.frames.shape[1:] and whole:

@@ -16,8 +16,8 @@ from dtomo.io.ptycho.reading import PtychoReading, small_array, stated, waveleng
 from dtomo.io.sources import HDF5Source, hdf5_source
 
 CHUNKS = "chunks"
-TOGETHER = 64
-"""Weights of so many frames are read at once."""
+TOGETHER = 2**24
+"""Pixels of weights that are read at once."""
 
 
 def is_ptyd(file: h5py.File) -> bool:
@@ -67,7 +67,7 @@ def _frames(file: h5py.File, path: Path, chunk: str) -> HDF5Source:
 
 def _read_meta(file: h5py.File, reading: PtychoReading) -> None:
     path = reading.path
-    energy = stated(file, "meta/energy")  # ptypy stores None as 0
+    energy = stated(file, "meta/energy")  # not noted: ptypy stores None as 0
     length = stated(file, "info/lam")
     if energy is not None:
         reading.put("wavelength", wavelength_of(energy), f"{path}:/meta/energy")
@@ -122,8 +122,9 @@ def _read_weights(file: h5py.File, reading: PtychoReading, chunks: list[str], pa
         weights = node(file, f"{CHUNKS}/{chunk}/weights")
         if not isinstance(weights, h5py.Dataset) or weights.shape != part.shape:
             continue
-        for start in range(0, part.shape[0], TOGETHER):
-            there = weights[start : start + TOGETHER] > 0
+        together = max(1, TOGETHER // (shape[0] * shape[1]))
+        for start in range(0, part.shape[0], together):
+            there = weights[start : start + together] > 0
             differ |= bool((there != (good if seen else there[0])).any())
             good &= there.all(0)
             seen = True

@@ -21,6 +21,16 @@ KEV = 1.602176634e-16
 """Joules."""
 MOST_POSITIONS = 10**8
 """More than any scan has."""
+MOST_PIXELS = 2**27
+"""Of a frame: more than any detector has."""
+LEAST_PIXELS = 4
+"""Along each axis of a frame."""
+PLAUSIBLE = {
+    "wavelength": (1e-13, 1e-2, "--energy in keV"),
+    "distance": (1e-9, 1e5, "--distance in mm"),
+    "detector_pixel": (1e-10, 1.0, "--pixel-size in µm"),
+}
+"""Least and largest lengths in metres that there are, and the option that says otherwise."""
 
 
 @dataclasses.dataclass
@@ -43,6 +53,8 @@ class PtychoReading:
         Good pixels, counts without beam ``(row, column)``, first guess ``(mode, row, column)``, as stored.
     directions
         Unit vectors (x, y, z) of a step by a row and by a column of the detector, ``(3, 2)``.
+    unfit
+        What has the name of positions but not one for each frame, in words.
     """
 
     path: Path
@@ -62,14 +74,45 @@ class PtychoReading:
     directions: NDArray[np.float64] | None = None
     near_field: bool = False
     source_distance: float | None = None
+    unfit: str | None = None
     found: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: list[str] = dataclasses.field(default_factory=list)
     inputs: list[Path] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        count, rows, columns = self.frames.shape
+        where, shape = self.frames.location, f"{count} frames of {rows} × {columns}"
+        if rows * columns > MOST_PIXELS or 2 * count > MOST_POSITIONS:
+            raise UserError(f"{where} declares {shape} pixels, more than any scan has; name the frames (--dataset)")
+        if min(rows, columns) < LEAST_PIXELS:
+            raise UserError(
+                f"{where} has {shape} pixels, which are no patterns: {LEAST_PIXELS} × {LEAST_PIXELS} are the least; "
+                "name the frames (--dataset)"
+            )
 
     def put(self, what: str, value: Any, where: str) -> None:
         """Note a value and where it was found."""
         setattr(self, what, value)
         self.found[what] = where
+
+
+def check_lengths(reading: PtychoReading) -> None:
+    """Refuse lengths that cannot be: mostly they are in another unit.
+
+    Raises
+    ------
+    UserError
+        Naming where such a length was found, and the option that says otherwise.
+    """
+    for name, (least, most, option) in PLAUSIBLE.items():
+        value = getattr(reading, name)
+        for length in value if isinstance(value, tuple) else () if value is None else (value,):
+            if not least <= length <= most:
+                energy = f" ({energy_of(length):.3g} keV)" if name == "wavelength" and length > 0 else ""
+                raise UserError(
+                    f"{reading.found[name]}: a {name.replace('_', ' ')} of {length:.3g} m{energy} cannot be: correct "
+                    f"its unit, or give {option}"
+                )
 
 
 def wavelength_of(energy: float) -> float:
@@ -101,7 +144,12 @@ def small_array(file: h5py.Group, name: str, where: str, *, kinds: str = "uif") 
     return np.asarray(data[()])
 
 
-def stated(file: h5py.Group, name: str) -> float | None:
-    """A positive number; None if absent or not usable."""
+def stated(file: h5py.Group, name: str, warnings: list[str] | None = None) -> float | None:
+    """A positive number; None if absent or not usable, which is noted if there are `warnings`."""
     value = number(file, name)
-    return value[0] if value is not None and usable(value[0]) and math.isfinite(value[0]) else None
+    if value is not None and usable(value[0]) and math.isfinite(value[0]):
+        return value[0]
+    if warnings is not None and isinstance(node(file, name), h5py.Dataset):
+        said = "one positive number was expected" if value is None else f"it is {value[0]:g}, not a positive number"
+        warnings.append(f"{file.file.filename}:/{name.lstrip('/')} is not used: {said}")
+    return None
