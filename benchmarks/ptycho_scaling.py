@@ -1,8 +1,9 @@
 """Ptychography on workers: ``python -m benchmarks.ptycho_scaling [scaling|streaming]``.
 
 scaling: seconds per epoch of a gradient solver (Adam on all frames) on 1, 2, … workers of one thread each, with an
-object of 1024 × 1024; results are compared bit for bit. streaming: frames that are several times what the workers may
-hold together, read from disk in every epoch; the peak memory of each worker beside its limit.
+object of 1024 × 1024, whole on every worker and cut into tiles (--tile rows); results are compared bit for bit.
+streaming: frames that are several times what the workers may hold together, read from disk in every epoch; the peak
+memory of each worker beside its limit.
 """
 
 import argparse
@@ -25,10 +26,17 @@ MOST_COUNTS = 2000
 
 
 def raster(side: int, width: int, size: int) -> NDArray[np.float64]:
-    """side × side whole positions over an object of `size`² pixels, a little uneven."""
+    """side × side positions over an object of `size`² pixels, a little uneven, between whole pixels."""
     places = np.linspace(2, size - width - 2, side)
     grid = np.stack(np.meshgrid(places, places, indexing="ij"), -1).reshape(-1, 2)
-    return np.round(grid + np.random.default_rng(0).uniform(-1.5, 1.5, grid.shape))
+    return grid + np.random.default_rng(0).uniform(-1.5, 1.5, grid.shape)
+
+
+def shifted(probe: NDArray[np.complex64], parts: NDArray[np.float64]) -> NDArray[Any]:
+    """The probe moved by fractions of a pixel, for each frame."""
+    f = np.fft.fftfreq(probe.shape[-1])
+    rows, columns = (np.exp(-2j * np.pi * part[:, None] * f) for part in parts.T)
+    return np.fft.ifft2(np.fft.fft2(probe) * rows[:, :, None] * columns[:, None, :])
 
 
 def first_probe(width: int) -> NDArray[np.complex64]:
@@ -58,9 +66,11 @@ def write_scan(path: Path, side: int, width: int, size: int) -> tuple[Any, dict[
     with h5py.File(path, "w") as file:
         frames = file.create_dataset("frames", shape, np.uint16, chunks=(1, width, width))
         for first in range(0, len(positions), 128):
-            corners = positions[first : first + 128].astype(int)
+            some = positions[first : first + 128]
+            corners = np.floor(some).astype(int)
             views = np.stack([image[r : r + width, c : c + width] for r, c in corners])
-            counts = np.abs(scipy.fft.fft2(probe * views, norm="ortho", workers=environment.cores())) ** 2
+            waves = (shifted(probe, some - corners) * views).astype(np.complex64)
+            counts = np.abs(scipy.fft.fft2(waves, norm="ortho", workers=environment.cores())) ** 2
             scale = scale or MOST_COUNTS / float(counts.max())
             frames[first : first + 128] = to_detector_order(np.minimum(np.round(counts * scale), 65535))
     parameters = {
@@ -79,7 +89,9 @@ def solver(source: Any) -> Any:
     return Adam(model=PtychoModel(source.shape[1:]), batch=None)
 
 
-def run_on(workers: int, memory: int, source: Any, parameters: dict[str, Any], epochs: int) -> dict[str, Any]:
+def run_on(
+    workers: int, memory: int, source: Any, parameters: dict[str, Any], epochs: int, tile: int | None = None
+) -> dict[str, Any]:
     """Seconds of each epoch, the result, and the peaks of the workers."""
     from dtomo.distributed.clusters import Resources, connect
     from dtomo.ptycho.driver import run
@@ -93,6 +105,7 @@ def run_on(workers: int, memory: int, source: Any, parameters: dict[str, Any], e
             parameters,
             epochs,
             client=client,
+            tile=tile,
             on_epoch=lambda report: seconds.append(report.seconds),
         )
         peaks = sorted(client.run(peak_memory).values(), reverse=True)
@@ -101,22 +114,25 @@ def run_on(workers: int, memory: int, source: Any, parameters: dict[str, Any], e
 
 def scaling(chosen: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Seconds per epoch on more and more workers."""
-    side, width, size, epochs = (8, 32, 128, 4) if chosen.quick else (45, 128, 1024, 2 + chosen.epochs)
+    side, width, size, tile = (8, 32, 128, 64) if chosen.quick else (45, 128, 1024, chosen.tile)
+    epochs = 4 if chosen.quick else 2 + chosen.epochs
     source, parameters = write_scan(folder / "scaling.h5", side, width, size)
-    runs = {workers: run_on(workers, 2 * 10**9, source, parameters, epochs) for workers in chosen.workers}
-    one = runs[chosen.workers[0]]
     lines, rows = [], []
-    for workers, found in runs.items():
-        median = statistics.median(found["seconds"][2:])  # compilation and reading, new shares
-        gain = statistics.median(one["seconds"][2:]) / median
-        same = all(
-            np.asarray(found["result"].parameters[name]).tobytes() == np.asarray(value).tobytes()
-            for name, value in one["result"].parameters.items()
-        )
-        rows.append({"workers": workers, "seconds": median, "gain": gain, "same": same})
-        lines.append([str(workers), number(median), f"{gain:.2f}", "yes" if same else "NO"])
+    for name, height in (("whole", None), (f"tiles of {tile} rows", tile)):
+        one: dict[str, Any] | None = None
+        for workers in chosen.workers:
+            found = run_on(workers, 2 * 10**9, source, parameters, epochs, height)
+            one = one or found
+            medians = [statistics.median(run["seconds"][2:]) for run in (one, found)]  # after compilation and reading
+            same = all(
+                np.asarray(found["result"].parameters[name]).tobytes() == np.asarray(value).tobytes()
+                for name, value in one["result"].parameters.items()
+            )
+            gain = medians[0] / medians[1]
+            rows.append({"object": name, "workers": workers, "seconds": medians[1], "gain": gain, "same": same})
+            lines.append([name, str(workers), number(medians[1]), f"{gain:.2f}", "yes" if same else "NO"])
     print(f"{side**2} frames of {width} × {width}, object {size} × {size}, Adam on all frames", flush=True)
-    head = ["workers", "s per epoch", f"times {chosen.workers[0]} worker", "same bits"]
+    head = ["object", "workers", "s per epoch", f"times {chosen.workers[0]} worker", "same bits"]
     print(table(head, lines), flush=True)
     return {"rows": rows, "good": all(row["same"] for row in rows)}
 
@@ -143,6 +159,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", help="scaling, streaming; default both")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--epochs", type=int, default=5, help="epochs measured")
+    parser.add_argument("--tile", type=int, default=448, help="rows of a tile of the object")
     parser.add_argument("--side", type=int, default=124, help="frames along a side of the streamed scan")
     parser.add_argument("--memory", type=int, default=600, help="limit of each worker that streams, in MB")
     parser.add_argument("--folder", type=Path, help="work here; default a temporary folder")

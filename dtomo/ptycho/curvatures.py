@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.fft
 from numpy.typing import NDArray
 
 from dtomo.arrays import array_module
 from dtomo.device import to_host
+from dtomo.threads import get_threads
 
 Arrays = Mapping[str, Any]
 
@@ -27,12 +29,10 @@ def illumination(parameters: Arrays, index: NDArray[np.int64] | None = None) -> 
     index
         Which frames; default: all.
     """
-    shape, patch = parameters["object"].shape[-2:], parameters["probe"].shape[-2:]
-    spectrum = np.fft.rfft2(_corners(parameters, index))
-    padded = array_module(spectrum).zeros(shape, parameters["object"].real.dtype)
-    padded[: patch[0], : patch[1]] = _power(parameters["probe"])
-    spectrum *= np.fft.rfft2(padded)
-    return np.fft.irfft2(spectrum, shape).clip(min=0)
+    corners, power = _corners(parameters, index), _power(parameters["probe"])
+    transform = _RealTransform(corners)
+    found = transform.inverse(transform.forward(corners) * transform.forward(power))
+    return found.clip(min=0)
 
 
 def coverage(parameters: Arrays, index: NDArray[np.int64] | None = None, *, exponential: bool = False) -> NDArray[Any]:
@@ -47,10 +47,11 @@ def coverage(parameters: Arrays, index: NDArray[np.int64] | None = None, *, expo
     exponential
         Whether the object is u, with T = exp(i u).
     """
-    shape, patch = parameters["object"].shape[-2:], parameters["probe"].shape[-2:]
-    spectrum = np.fft.rfft2(_corners(parameters, index)).conj()
-    spectrum *= np.fft.rfft2(transmission_power(parameters, exponential))
-    return np.fft.irfft2(spectrum, shape)[: patch[0], : patch[1]].clip(min=0)
+    rows, columns = parameters["probe"].shape[-2:]
+    corners, power = _corners(parameters, index), transmission_power(parameters, exponential)
+    transform = _RealTransform(corners)
+    found = transform.inverse(transform.forward(corners).conj() * transform.forward(power))
+    return found[:rows, :columns].clip(min=0)
 
 
 def transmission_power(parameters: Arrays, exponential: bool = False) -> NDArray[Any]:
@@ -66,6 +67,27 @@ def curvatures(parameters: Arrays, names: tuple[str, ...], *, exponential: bool 
     h with ∂L/∂z̄ ≈ h (z − ẑ) for complex parameters, dL/dx ≈ h (x − x̂) for real ones.
     """
     return {name: _CURVATURES[name](parameters, exponential) for name in names}
+
+
+class _RealTransform:
+    """FFTs of images no larger than one, on the next larger size that is quick: nothing wraps around that is used."""
+
+    def __init__(self, image: NDArray[Any]) -> None:
+        self._shape = image.shape
+        self._padded = [scipy.fft.next_fast_len(size, real=True) for size in image.shape]
+        self._on_host = array_module(image) is np
+
+    def forward(self, image: NDArray[Any]) -> Any:
+        if self._on_host:
+            return scipy.fft.rfft2(image, self._padded, workers=get_threads())
+        return np.fft.rfft2(image, self._padded)
+
+    def inverse(self, spectrum: Any) -> NDArray[Any]:
+        if self._on_host:
+            found = scipy.fft.irfft2(spectrum, self._padded, workers=get_threads(), overwrite_x=True)
+        else:
+            found = np.fft.irfft2(spectrum, self._padded)
+        return found[: self._shape[0], : self._shape[1]]
 
 
 def _corners(parameters: Arrays, index: NDArray[np.int64] | None) -> NDArray[Any]:
