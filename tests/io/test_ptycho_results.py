@@ -114,6 +114,71 @@ def test_names_units_and_signs_are_those_of_cdtools(tmp_path):
     np.testing.assert_allclose((before - moves) / [-9e-9, -8e-9, 1], [[0.3, 0.3, 0]] * FRAMES, atol=1e-9)
 
 
+def test_cdtools_finds_what_its_model_is_made_from(tmp_path):
+    """As ``FancyPtycho.from_results_h5`` and its interaction take them."""
+    written = result()
+    write_results(tmp_path / "out.h5", written)
+    with h5py.File(tmp_path / "out.h5") as file:
+        state = {name: item[()] for name, item in file["state_dict"].items()}
+        assert file["model_class"].asstr()[()] == "FancyPtycho"
+        assert isinstance(file["state_dict"].get("obj", getlink=True), h5py.SoftLink)
+    moves = state["original_translations"] @ np.linalg.pinv(state["obj_basis"]).T
+    places = moves - state["min_translation"] + state["translation_scale"] * state["translation_offsets"]
+    np.testing.assert_allclose(places, written.positions, atol=1e-5)
+    assert np.abs(state["probe"][0]).max() == pytest.approx(1)
+    np.testing.assert_allclose(state["probe_norm"] * state["probe"], written.probe, rtol=1e-5)
+    np.testing.assert_array_equal(state["obj"], written.object[0, 0])
+    pixels = np.linalg.norm(state["det_basis"], axis=0)  # wavelength · distance / (N · pixel), as everywhere
+    np.testing.assert_allclose(1.4e-10 * state["det_distance"] / (SIZE * pixels), written.pixel_size, rtol=1e-6)
+    assert state["background"][SIZE // 2, SIZE // 2] == written.background[0, 0]
+    np.testing.assert_array_equal(state["surface_normal"], [0, 0, 1])
+
+
+@pytest.mark.parametrize("kind", ["near", "little", "modes", "slices", "basis"])
+def test_what_cdtools_has_no_model_for_has_no_state(tmp_path, kind):
+    write_results(tmp_path / "out.h5", result(**FULL[kind]))
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert "state_dict" not in file
+
+
+def cdtools_result(path, written):
+    """As CDTools writes it: what dtomo writes for it, and nothing else."""
+    write_results(path, written)
+    with h5py.File(path, "a") as file:
+        for name in ("obj", "obj_basis", "probe_basis", "weights", "original_translations"):
+            del file[f"state_dict/{name}"]
+            file[f"state_dict/{name}"] = file[name][()]
+        del file["dtomo"]
+    return path
+
+
+def test_a_result_of_cdtools(tmp_path):
+    written = result(exponential=True)
+    again = read_results(cdtools_result(tmp_path / "out.h5", written))
+    np.testing.assert_array_equal(again.object, written.object)
+    np.testing.assert_allclose(again.probe, written.probe)
+    np.testing.assert_allclose(again.positions, written.positions, atol=1e-5)
+    np.testing.assert_allclose(again.start_positions, written.start_positions, atol=1e-5)
+    np.testing.assert_allclose(again.translations(), written.translations(), atol=1e-12)
+    np.testing.assert_array_equal(again.background, written.background)
+    np.testing.assert_array_equal(again.scale, written.scale)
+    assert again.exponential
+    assert again.pixel_size == pytest.approx(written.pixel_size)
+    assert again.loss == "amplitude"
+
+
+def test_results_of_cdtools_that_are_not_read(tmp_path):
+    mixed = cdtools_result(tmp_path / "opr.h5", result(**FULL["opr"]))
+    with pytest.raises(UserError, match="mix modes"):
+        read_results(mixed)
+    path = cdtools_result(tmp_path / "basis.h5", result())
+    with h5py.File(path, "a") as file:
+        del file["obj_basis"]
+        file["obj_basis"] = np.zeros((2, 2))
+    with pytest.raises(UserError, match=r"a basis \(3, 2\)"):
+        read_results(path)
+
+
 def test_shapes_of_objects_with_modes_and_slices(tmp_path):
     for number, (modes, slices, shape) in enumerate(((1, 3, (3, 40, 37)), (2, 1, (2, 40, 37)), (2, 3, (2, 3, 40, 37)))):
         write_results(tmp_path / f"{number}.h5", result(object_modes=modes, slices=slices))

@@ -16,6 +16,9 @@ At the top, as CDTools' ``save_to_h5`` has it:
 ``epoch``                   how many there were
 ``loss_function``           CDTools' name of the loss
 ``training_history``        one line of text
+``model_class``             ``FancyPtycho``
+``state_dict``              what CDTools makes this model from (`dtomo.io.ptycho.cdtools`); in HDF5, far field,
+                            one slice, lengths known; largest arrays are links
 =========================== ===================================================================================
 
 What dtomo knows besides lies in the group ``dtomo``: ``positions`` and ``start_positions`` in pixels ``(frame, 2)``,
@@ -43,13 +46,11 @@ from dtomo.algorithms.resolution import FourierCorrelation
 from dtomo.errors import UserError
 from dtomo.io.hdf5_files import new_hdf5, open_hdf5
 from dtomo.io.output import check_output, writing
+from dtomo.io.ptycho import cdtools
 from dtomo.io.ptycho.result import PtychoResult
 
 FORMAT = 1
 """Of the group ``dtomo``."""
-
-LOSSES = {"amplitude": "amplitude_mse", "intensity": "intensity_mse", "poisson": "poisson_nll"}
-"""CDTools' names."""
 
 _ARRAYS = ("positions", "start_positions", "scale", "probe_weights", "frame_error")
 _NUMBERS = ("distance", "pixel_size", "wavelength", "origin", "oversampling", "exponential", "near_field")
@@ -83,17 +84,17 @@ def write_results(path: str | os.PathLike[str], result: PtychoResult, *, overwri
     if target.suffix.lower() == ".zarr":
         _write_zarr(target, arrays, texts)
     else:
-        _write_hdf5(target, arrays, texts)
+        _write_hdf5(target, arrays, texts, cdtools.state_of(result, arrays["probe"]))
     return target
 
 
 def read_results(path: str | os.PathLike[str]) -> PtychoResult:
-    """What `write_results` wrote, with the same bits.
+    """What `write_results` wrote, with the same bits; or what CDTools' ``FancyPtycho`` wrote in HDF5.
 
     Raises
     ------
     UserError
-        There is no such file, or it is no result of dtomo's.
+        There is no such file, or it is no result of theirs.
     """
     path = Path(path)
     if path.is_dir():
@@ -101,6 +102,8 @@ def read_results(path: str | os.PathLike[str]) -> PtychoResult:
     else:
         with open_hdf5(path) as file:
             arrays, texts = _read_hdf5(file)
+    if "dtomo/positions" not in arrays and cdtools.is_cdtools(arrays):
+        return cdtools.result_from(arrays, texts, str(path))
     if "dtomo/positions" not in arrays or "obj" not in arrays:
         raise UserError(f"{path} holds no ptychographic result of dtomo's; give what `dtomo ptycho` wrote")
     stored = int(arrays.get("dtomo/format", np.array(0)))
@@ -171,8 +174,9 @@ def _texts(result: PtychoResult) -> dict[str, str]:
     packages = {name: version(name) for name in ("numpy", "scipy", "numba", "h5py", "zarr")}
     versions = {"dtomo": dtomo.__version__, "python": platform.python_version(), **packages}
     return {
-        "loss_function": LOSSES.get(result.loss, result.loss),
+        "loss_function": cdtools.LOSSES.get(result.loss, result.loss),
         "training_history": f"dtomo {dtomo.__version__}: {len(result.history)} epochs, loss {result.loss}",
+        "model_class": "FancyPtycho",
         "dtomo/loss": result.loss,
         "dtomo/settings": settings,
         "dtomo/versions": json.dumps(versions),
@@ -204,11 +208,17 @@ def _result(arrays: dict[str, NDArray[Any]], texts: dict[str, str]) -> PtychoRes
     )
 
 
-def _write_hdf5(target: Path, arrays: dict[str, NDArray[Any]], texts: dict[str, str]) -> None:
+def _write_hdf5(
+    target: Path, arrays: dict[str, NDArray[Any]], texts: dict[str, str], state: dict[str, NDArray[Any]]
+) -> None:
     with new_hdf5(target) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
             file.flush()
+        for name, array in state.items():
+            file.create_dataset(f"{cdtools.GROUP}/{name}", data=array)
+        for name, top in (cdtools.linked() if state else {}).items():
+            file[name] = h5py.SoftLink(top)
         for name, text in texts.items():
             file.create_dataset(name, data=text, dtype=h5py.string_dtype())
         file.flush()
