@@ -57,7 +57,7 @@ def fixed(parameters: Mapping[str, Any], *, exponential: bool = False, near_fiel
 
 
 def centered(parameters: Mapping[str, Any], *, exponential: bool = False) -> dict[str, Any]:
-    """The probe's middle of mass at pixel ((rows − 1) / 2, (columns − 1) / 2); positions move the other way.
+    """The probe's middle of mass at pixel (rows // 2, columns // 2), as first guesses; positions move the other way.
 
     The object's pixels stay where they are, but it grows (by vacuum) where frames now reach beyond it.
     """
@@ -303,7 +303,7 @@ def _off_middle(probe: NDArray[Any]) -> tuple[float, float]:
     for axis in (0, 1):
         size = probe.shape[-2 + axis]
         profile = np.asarray(to_host(power.sum(axis=1 - axis)), float)
-        turns = np.angle(profile @ np.exp(2j * np.pi * (np.arange(size) - (size - 1) / 2) / size)) / (2 * np.pi)
+        turns = np.angle(profile @ np.exp(2j * np.pi * (np.arange(size) - size // 2) / size)) / (2 * np.pi)
         shift.append(float(-turns * size))
     return shift[0], shift[1]
 

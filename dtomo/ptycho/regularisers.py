@@ -148,7 +148,7 @@ class PhaseOnly(Projection):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeSupport(Projection):
-    """The probe is zero outside a circle about its middle, pixel ((rows − 1) / 2, (columns − 1) / 2).
+    """The probe is zero outside a circle about its middle, pixel (rows // 2, columns // 2).
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class ProbeSupport(Projection):
     def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
         """See `Projection`."""
         rows, columns = array.shape[-2:]
-        return _inside(array, ((rows - 1) / 2, (columns - 1) / 2), self.radius)
+        return _inside(array, (rows // 2, columns // 2), self.radius)
 
 
 @dataclasses.dataclass(frozen=True)

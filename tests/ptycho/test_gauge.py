@@ -121,8 +121,8 @@ def test_the_probe_is_centered_and_ramp_scale_and_phase_are_gone() -> None:
     found = fixed(_parameters(modes=1))
     power = np.abs(found["probe"][0]) ** 2
     rows, columns = np.indices(power.shape)
-    assert (power * rows).sum() / power.sum() == pytest.approx((PATCH - 1) / 2, abs=0.01)
-    assert (power * columns).sum() / power.sum() == pytest.approx((PATCH - 1) / 2, abs=0.01)
+    assert (power * rows).sum() / power.sum() == pytest.approx(PATCH // 2, abs=0.01)
+    assert (power * columns).sum() / power.sum() == pytest.approx(PATCH // 2, abs=0.01)
     again = without_ramp(found)["object"]
     assert again == pytest.approx(found["object"], abs=1e-5)
     assert power.sum() == pytest.approx(_intensities(found).sum() / FRAMES, rel=2e-2)

@@ -85,7 +85,7 @@ def test_phase_only(exponential: bool) -> None:
 def test_supports() -> None:
     probe = _waves(2, (2, 9, 8))
     rows, columns = np.indices((9, 8))
-    inside = np.hypot(rows - 4, columns - 3.5) <= 2.6
+    inside = np.hypot(rows - 4, columns - 4) <= 2.6
     assert np.array_equal(ProbeSupport(2.6)(probe), np.where(inside, probe, 0))
     aperture = np.fft.ifftshift(np.hypot(rows - 4, columns - 4) <= 2.6)
     found = np.fft.fft2(FourierSupport(2.6)(probe))
