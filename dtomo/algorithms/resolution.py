@@ -168,6 +168,12 @@ def threshold_values(threshold: str | float, count: NDArray[Any]) -> NDArray[np.
 def resolution(curve: FourierCorrelation, threshold: str | float = "half-bit", *, stays: int = 3) -> Resolution:
     """The frequency at which a correlation falls below a threshold, and stays there.
 
+    Not the first ring below it: a ring holds few points at low frequencies, and objects (periodic ones above all) have
+    frequencies without signal, so that one or two rings may dip between others that agree well. What counts is the
+    first of `stays` rings in a row; `stays` of 1 gives the first crossing, which is never later. A curve that comes
+    back above the threshold beyond that is not followed, however high it rises: there noise correlates, as a mask or
+    positions in common make it.
+
     Parameters
     ----------
     curve

@@ -28,6 +28,8 @@ FURTHER_OBJECTS = 0.05
 """Modulus of further modes of the object."""
 ROUGHNESS = 0.05
 """Standard deviation of the phases of a rough object, in radians."""
+WIDEST = 10
+"""Width of a probe out of focus in units of its array, if all its frequencies had light: mostly the outer have none."""
 BACKGROUND = 0.01
 """Background where nothing is known of it, as part of the mean pattern's mean."""
 
@@ -124,7 +126,18 @@ def defocus_phase(
         Height and width of an object pixel; same unit as the other two.
     wavelength, defocus
         Lengths; the focus lies `defocus` before the sample.
+
+    Raises
+    ------
+    UserError
+        So far out of focus that the probe is `WIDEST` times as wide as its array.
     """
+    widest = WIDEST * min(n * size**2 for n, size in zip(shape, pixel, strict=True)) / wavelength
+    if not abs(defocus) <= widest:
+        raise UserError(
+            f"a probe {defocus * 1e6:.4g} µm out of focus is far wider than its {shape[0]} × {shape[1]} pixels, which "
+            f"take {widest * 1e6:.3g} µm at most; --defocus is in µm"
+        )
     rows, columns = (np.fft.fftshift(np.fft.fftfreq(n, size)) for n, size in zip(shape, pixel, strict=True))
     return np.asarray(-np.pi * wavelength * defocus * (rows[:, None] ** 2 + columns**2), np.float64)
 

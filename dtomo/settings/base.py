@@ -131,7 +131,7 @@ FilePart = Annotated[
     PlainSerializer(_absolute),
 ]
 """A file, perhaps with what is meant in it: ``angles.txt[10:101]``, ``flats.h5:/exchange/data_white``."""
-Positive = Annotated[float, BeforeValidator(finite), Field(gt=0)]
+Positive = Annotated[float, BeforeValidator(finite), Field(gt=0, allow_inf_nan=False)]
 
 
 class RunSettings(BaseModel):

@@ -21,7 +21,7 @@ Engine = Literal["lsqml", "epie", "rpie", "dm", "raar", "adam", "cg"]
 Loss = Literal["amplitude", "intensity", "poisson"]
 Refined = Literal["positions", "background", "scale", "distance"]
 Count = Annotated[int, Field(ge=1)]
-Number = Annotated[float, BeforeValidator(finite)]
+Number = Annotated[float, BeforeValidator(finite), Field(allow_inf_nan=False)]
 
 
 def parse_names(value: Any) -> Any:
@@ -173,7 +173,7 @@ class PtychoSettings(RunSettings):
     center: Annotated[str | tuple[int, int] | None, BeforeValidator(_middle)] = None
     mask: FilePart | None = None
     dark: FilePart | None = None
-    saturation: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
+    saturation: Annotated[float, BeforeValidator(finite), Field(ge=0, allow_inf_nan=False)] | None = None
     crop: Count | None = None
     exclude_frames: Frames = ()
     pixel_size: Positive | None = None

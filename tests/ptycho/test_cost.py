@@ -29,6 +29,30 @@ def test_one_local_worker_is_this_process():
     assert not _plan(workers=2).here
 
 
+@pytest.mark.parametrize(
+    ("frames", "changes", "workers"),
+    [
+        ((60, 32, 32), {}, 1),
+        ((60, 32, 32), {"engine": "cg", "modes": 3}, 1),
+        ((60, 32, 32), {"workers": 4}, 4),
+        ((60, 32, 32), {"tile": 64}, 4),
+        ((4000, 128, 128), {}, 4),
+    ],
+)
+def test_small_scans_are_worked_on_by_one_process_unless_asked_otherwise(frames, changes, workers):
+    settings = PtychoSettings(**{"scan": "scan.cxi", "output": "out.h5", **changes})
+    sizes = cost.Sizes(settings, frames, 2, (300, 300))
+    found = cost.suited(settings, sizes, Resources(4, 2, 10**9, shared=True))
+    assert (found.workers, found.cores) == (workers, 8)
+    assert found.memory * found.workers == 4 * 10**9
+
+
+def test_small_scans_on_other_clusters_stay_there():
+    settings = PtychoSettings(scan="scan.cxi", output="out.h5", cluster="slurm")
+    resources = Resources(4, 2, 10**9, kind="slurm")
+    assert cost.suited(settings, cost.Sizes(settings, (60, 32, 32), 2, (300, 300)), resources) is resources
+
+
 def test_two_gigabytes_of_frames_fit_two_workers_of_600_megabytes_by_reading_again():
     plan = _plan(600e6, frames=(65536, 128, 128), size=(1024, 1024), engine="adam")
     assert plan.fits

@@ -68,6 +68,30 @@ def test_wrong_values_are_one_sentence(changes, part):
     assert "\n" not in str(raised.value)
 
 
+def test_all_that_can_be_known_can_be_said():
+    from dtomo.ptycho import regularisers as known
+    from dtomo.ptycho.solvers import constraints
+
+    every = constraints(
+        _settings(
+            total_variation=1.0, smoothness=2.0, amplitude_limit=1.1, support=9.0, fourier_support=7.0, probe_power=1e5
+        )
+    )
+    assert every.penalties == (known.TotalVariation(1.0), known.Smoothness(2.0))
+    assert every.projections == (
+        known.AmplitudeLimit(1.1), known.ProbeSupport(9.0), known.FourierSupport(7.0), known.ProbePower(1e5)
+    )  # fmt: skip
+    assert constraints(_settings(phase_only=True)).projections == (known.PhaseOnly(),)
+    assert not constraints(_settings())
+
+
+@pytest.mark.parametrize("name", ["defocus", "support", "saturation"])
+@pytest.mark.parametrize("value", ["inf", "nan", float("inf")])
+def test_numbers_are_finite_as_text_too(name, value):
+    with pytest.raises(UserError, match=f"--{name}: must be (a finite number|greater than 0|0 or more)"):
+        _settings(**{name: value})
+
+
 def test_positions_are_rounded_where_asked(tmp_path):
     """Then the model has no fractions, and refining them is refused."""
     from dtomo.ptycho.setup import Data, prepare

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from dtomo.errors import UserError
 from dtomo.io.sources import Frames, SelectedFrames, Source, frame_index
 
+LEAST_PIXELS = 4
+"""Along each axis of a frame."""
 GAP = {"u": 2**32 - 256, "i": 2**31 - 2, "f": 2**32 - 256}
 """Counts from which on a pixel is no pixel: detectors put such values where their modules leave gaps."""
 FLIPS = {
@@ -121,8 +123,13 @@ def arrangement_of(
         if np.size(crop) not in (1, 2):
             raise UserError(f"crop is a number of pixels, or of rows and of columns; got {crop}")
         size = tuple(int(one) for one in np.broadcast_to(np.asarray(crop, np.int64).reshape(-1), 2))
+    if min(size) < LEAST_PIXELS:
+        raise UserError(
+            f"{size[0]} × {size[1]} pixels around row {middle[0]}, column {middle[1]} are too few; {LEAST_PIXELS} × "
+            f"{LEAST_PIXELS} are the least (--crop, --center)"
+        )
     starts = [one - length // 2 for one, length in zip(middle, size)]
-    if any(start < 0 or length < 2 or start + length > count for start, length, count in zip(starts, size, shape)):
+    if any(start < 0 or start + length > count for start, length, count in zip(starts, size, shape)):
         raise UserError(
             f"{size[0]} × {size[1]} pixels around row {middle[0]}, column {middle[1]} do not lie within frames of "
             f"{shape[0]} × {shape[1]}; choose a smaller crop (--crop)"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dtomo.errors import UserError
 from dtomo.io.damage import refuse_too_large
 from dtomo.io.hdf5_files import node, number
+from dtomo.io.ptycho.arranged import LEAST_PIXELS
 from dtomo.io.sources import Source
 from dtomo.io.units import usable
 
@@ -23,8 +24,6 @@ MOST_POSITIONS = 10**8
 """More than any scan has."""
 MOST_PIXELS = 2**27
 """Of a frame: more than any detector has."""
-LEAST_PIXELS = 4
-"""Along each axis of a frame."""
 PLAUSIBLE = {
     "wavelength": (1e-13, 1e-2, "--energy in keV"),
     "distance": (1e-9, 1e5, "--distance in mm"),
