@@ -160,8 +160,11 @@ def ptycho(
 
 
 def _begin_workers(settings: Any, plan: bool) -> None:
-    """Where there will be workers, what they need is loaded while this process checks the scan."""
-    if plan or (settings.cluster == "local" and settings.workers == 1):
+    """Where there will be workers, what they need is loaded while this process checks the scan.
+
+    How many there are by default depends on the scan: then the run does so itself.
+    """
+    if plan or (settings.cluster == "local" and settings.workers in (None, 1) and settings.devices is None):
         return
     from dtomo.distributed.forkserver import start_forkserver
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dtomo import io
 from dtomo.distributed import clusters
+from dtomo.distributed.forkserver import start_forkserver
 from dtomo.distributed.progress import Counter, duration
 from dtomo.errors import UserError
 from dtomo.io.checkpoints import Checkpoints, Schedule
@@ -27,6 +28,9 @@ from dtomo.threads import get_threads, set_threads
 
 FORMATS = (".h5", ".hdf5", ".hdf", ".cxi", ".zarr")
 PARTS = ("whole", "first half", "second half")
+
+NEEDED = ("dtomo.ptycho.cluster_driver", "dtomo.ptycho.setup")
+"""What workers import."""
 
 LINES_APART = 1.0
 """Seconds between two lines of progress where there is no terminal."""
@@ -108,6 +112,8 @@ def run(
             _say_notes(opened, say)
             print("\n".join(plan.lines()))
             return Run(settings.output, plan, None, {})
+        if wanted.kind in ("local", "cuda") and not plan.here:
+            start_forkserver(NEEDED)  # while this process looks at the scan
         opened = scans.open_data(settings)
         _say_notes(opened, say)
         data = opened.data
