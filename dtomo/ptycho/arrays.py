@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError, shown
+from dtomo.io.ptycho.doubts import GOOD
 from dtomo.io.sources import ArraySource, Source
 from dtomo.ptycho.driver import EpochReport
 from dtomo.ptycho.result import PtychoResult
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 _NOT_HERE = ("scan", "output", "cluster", "workers", "threads", "memory", "devices", "workers_per_device", "config")
 """Settings of runs from disk to disk."""
+
+_OF_SCANS = (
+    *("dataset", "position_unit", "motion", "swap_axes", "flip_rows", "flip_columns", "flip_frames", "center", "crop"),
+    *("exclude_frames", "saturation", "pixel_size", "energy", "distance", "near_field", "magnification"),
+    "check_orientation",
+)
+"""Settings that say how a scan is opened."""
 
 
 def reconstruct(
@@ -67,8 +75,8 @@ def reconstruct(
     frame_memory
         Bytes of frames that each process keeps; default: a quarter of its memory.
     **settings
-        Any others of `dtomo.settings.PtychoSettings` that do not say where a run computes: `modes`, `refine`, `batch`,
-        `loss`, `opr`, `frc`, `options`, `seed` …
+        Any others of `dtomo.settings.PtychoSettings` that do not say where a run computes or how a scan is opened:
+        `modes`, `refine`, `batch`, `loss`, `opr`, `frc`, `options`, `seed` …
 
     Returns
     -------
@@ -83,6 +91,15 @@ def reconstruct(
     for name in settings:
         if name in _NOT_HERE:
             raise UserError(f"{name} belongs to runs from disk to disk (dtomo.ptycho.run); here a client says where")
+        if name in _OF_SCANS:
+            raise UserError(
+                f"{name} says how a scan is opened: give it to dtomo.ptycho.open, or change the arrays (all that "
+                "goes with them is a dtomo.ptycho.setup.Data)"
+            )
+    if on_epoch is not None and not callable(on_epoch):
+        raise UserError(f"on_epoch is called with a report after each epoch; got {shown(repr(on_epoch))}")
+    if frame_memory is not None and (not isinstance(frame_memory, int) or frame_memory < 0):
+        raise UserError(f"frame_memory is a whole number of bytes from 0; got {shown(repr(frame_memory))}")
     _check_client(client)
     data = _data(frames, positions, mask, dark, None if isinstance(probe, str) else probe)
     if isinstance(probe, str):
@@ -124,19 +141,30 @@ def _data(
     if positions is None:
         raise UserError("frames take positions: row and column of the probe's first pixel on the object, in its pixels")
     source = frames if isinstance(frames, Source) else ArraySource(np.asarray(frames), "the frames")
-    if np.dtype(source.dtype).kind not in "biuf" or np.iscomplexobj(positions):
+    if np.dtype(source.dtype).kind not in "biuf" or np.asarray(positions).dtype.kind not in "biuf":
         raise UserError(f"frames and positions are real numbers; got {source.dtype} and {np.asarray(positions).dtype}")
     places = np.asarray(positions, np.float64)
     good = None if mask is None else np.asarray(mask)
-    shape = source.shape[1:]
-    for name, array in (("mask", good), ("dark", dark), ("probe", probe)):
-        if array is not None and np.shape(array)[-2:] != shape:
-            raise UserError(f"the {name} has the shape of a frame, {shape}; got {np.shape(array)}")
-    if good is not None and good.dtype != bool:
-        raise UserError(f"the mask is bool, True where a pixel is good; got {good.dtype}")
+    _check_images(source.shape[1:], good, dark, probe)
     if not isinstance(frames, Source):
         _refuse_negative(source.read(), good)
     return Data(source, places, good, dark, probe)
+
+
+def _check_images(shape: tuple[int, int], mask: Any, dark: Any, probe: Any) -> None:
+    """Shapes and kinds of what has the size of a frame."""
+    for name, array, kinds, axes in (("mask", mask, "b", 2), ("dark", dark, "biuf", 2), ("probe", probe, "iufc", 3)):
+        if array is None:
+            continue
+        found = np.asarray(array)
+        if found.shape[-2:] != shape or found.ndim > axes:
+            modes = ", or modes of it" if axes == 3 else ""
+            raise UserError(f"the {name} has the shape of a frame, {shape}{modes}; got {found.shape}")
+        if found.dtype.kind not in kinds:
+            wanted = "is bool, True where a pixel is good" if name == "mask" else "holds numbers"
+            raise UserError(f"the {name} {wanted}; got {found.dtype}")
+    if mask is not None and 0 < mask.mean() < GOOD:
+        raise UserError(f"the mask leaves {100 * mask.mean():.3g} % of the pixels; is it inverted? True means good")
 
 
 def _refuse_negative(frames: NDArray[Any], good: NDArray[np.bool_] | None) -> None:

@@ -62,6 +62,8 @@ class Data:
 
     def __post_init__(self) -> None:
         frames = self.source.shape[0]
+        if len(self.source.shape) != 3:
+            raise UserError(f"{self.source.location} has shape {self.source.shape}; (frame, row, column) was expected")
         if self.positions.shape != (frames, 2):
             raise UserError(
                 f"{self.source.location} has {frames} frames, so positions have shape ({frames}, 2); got "

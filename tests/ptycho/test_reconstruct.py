@@ -79,6 +79,17 @@ def test_a_probe_of_ones_own_is_scaled_to_the_photons(scan):
         ({"probe": "file"}, "has no probe"),
         ({"probe": "nowhere.npy"}, "cannot be read"),
         ({"defocus": 3.0}, "--energy"),
+        ({"positions": "somewhere"}, "real numbers; got"),
+        ({"mask": np.arange(SIZE**2).reshape(SIZE, SIZE) < 3}, "leaves 0.521 % of the pixels; is it inverted"),
+        ({"mask": np.ones((1, SIZE, SIZE), bool)}, "shape of a frame"),
+        ({"dark": np.ones((SIZE, SIZE)) * 1j}, "the dark holds numbers; got complex128"),
+        ({"dark": np.ones((64, SIZE, SIZE))}, "shape of a frame"),
+        ({"probe": np.ones((1, 1, SIZE, SIZE))}, "or modes of it"),
+        ({"on_epoch": 3}, "on_epoch is called"),
+        ({"frame_memory": "1GB"}, "whole number of bytes"),
+        ({"crop": 8}, "give it to dtomo.ptycho.open"),
+        ({"saturation": 9.0}, "give it to dtomo.ptycho.open"),
+        ({"near_field": True}, "give it to dtomo.ptycho.open"),
     ],
 )
 def test_bad_input_is_one_sentence(scan, changes, part):
