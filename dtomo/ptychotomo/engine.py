@@ -140,7 +140,8 @@ class JointEngine(abc.ABC):
             As it was; its arrays may be changed in place.
         sums
             ``"loss"``, ``"count"`` and ``"gradients"`` (by parameter) over all frames of the pass, and under
-            ``"slabs"`` the sum of what `absorb` gave. ``"fraction"``: part of all angles that the pass took.
+            ``"slabs"`` the sum of what `absorb` gave. ``"angles"``: those of the pass; ``"fraction"``: which part of
+            all they are.
         """
 
     def volume(self, place: SlabPlace, local: Local, common: Common) -> NDArray[Any]:

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dtomo.arrays import array_module
-from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.ptycho.engine import Parameters
-from dtomo.ptycho.engines.gradient import REFINED, GradientEngine, known_names, size_of, squared_modulus
+from dtomo.ptycho.engines.gradient import REFINED, GradientEngine, known_names, size_of
+from dtomo.ptycho.engines.moments import no_moments, step_of_rows, step_of_whole
 from dtomo.windows import Rows
 
 RATES: Mapping[str, float] = {
@@ -90,57 +89,14 @@ class Adam(GradientEngine):
             rate = float(self.rates.get(name, RATES[name]) * state["sizes"][name] * decay)
             parameter = parameters[name]
             if name not in moments:
-                moments[name] = _no_moments(parameter, isinstance(gradient, Rows))
+                moments[name] = no_moments(parameter, isinstance(gradient, Rows))
             if isinstance(gradient, Rows):
-                parameters[name] = self._step_of_rows(parameter, gradient, moments[name], rate)
+                parameters[name] = step_of_rows(self, parameter, gradient, moments[name], rate)
             else:
-                parameters[name] = self._step(parameter, gradient, moments[name], rate)
+                parameters[name] = step_of_whole(self, parameter, gradient, moments[name], rate)
         if "moves" in sums:
             moments["positions"]["first"][self.move(parameters, sums["moves"])] = 0
         self.settle(state, parameters, tuple(gradients))
         state = {**state, "parameters": parameters, "moments": moments}
         self.count_frames(state, sums["frames"])
         return state
-
-    def _step(self, parameter: Any, gradient: Any, moments: dict[str, Any], rate: float) -> Any:
-        """The parameter after a step; moments change in place."""
-        steps = moments["steps"] = int(moments["steps"]) + 1
-        if np.ndim(parameter) == 0:
-            return self._step_of_number(parameter, gradient, moments, rate)
-        first, second = self.first, self.second
-        bias = 1 - first**steps, 1 - second**steps
-
-        def work(z: Any, m: Any, v: Any, g: Any) -> None:
-            m *= first
-            m += (1 - first) * g
-            v *= second
-            v += (1 - second) * squared_modulus(g)
-            z -= (rate / bias[0]) * m / (np.sqrt(v / bias[1]) + self.epsilon)
-
-        in_pieces(work, parameter, moments["first"], moments["second"], gradient)
-        return parameter
-
-    def _step_of_number(self, parameter: Any, gradient: Any, moments: dict[str, Any], rate: float) -> Any:
-        moments["first"] = self.first * moments["first"] + (1 - self.first) * gradient
-        moments["second"] = self.second * moments["second"] + (1 - self.second) * abs(gradient) ** 2
-        root = (moments["second"] / (1 - self.second ** moments["steps"])) ** 0.5
-        return parameter - rate * moments["first"] / (1 - self.first ** moments["steps"]) / (root + self.epsilon)
-
-    def _step_of_rows(self, parameter: Any, gradient: Rows, moments: dict[str, Any], rate: float) -> Any:
-        """Only rows that have a gradient move, and each has its own count of steps."""
-        xp = array_module(parameter)
-        rows, g = xp.asarray(gradient.index), gradient.values
-        moments["steps"][rows] += 1
-        steps = moments["steps"][rows].reshape(-1, *(1,) * (parameter.ndim - 1)).astype(np.float64)
-        m = self.first * moments["first"][rows] + (1 - self.first) * g
-        v = self.second * moments["second"][rows] + (1 - self.second) * squared_modulus(g)
-        moments["first"][rows], moments["second"][rows] = m, v
-        root = np.sqrt(v / (1 - self.second**steps)) + self.epsilon
-        parameter[rows] -= (rate * m / (1 - self.first**steps) / root).astype(parameter.dtype)
-        return parameter
-
-
-def _no_moments(parameter: Any, per_frame: bool) -> dict[str, Any]:
-    xp = array_module(parameter)
-    steps = xp.zeros(len(parameter), np.int64) if per_frame else 0
-    return {"steps": steps, "first": xp.zeros_like(parameter), "second": xp.zeros_like(parameter.real)}

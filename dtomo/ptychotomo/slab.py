@@ -1,0 +1,225 @@
+"""What one slab does in a pass: borders out, frames met, derivatives of borders in. Arrays only; see `engine`."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.arrays import array_module
+from dtomo.distributed.sums import tree_sum
+from dtomo.ptycho.frame_store import FrameStore
+from dtomo.ptycho.frames import FrameBlock
+from dtomo.ptychotomo.engine import Common, JointEngine, Local, SlabPlace
+from dtomo.ptychotomo.layout import Layout
+from dtomo.threads import map_in_order
+from dtomo.windows import Rows
+
+BLOCK_BYTES = 2**27
+"""Bytes of images, derivatives and what is made of them on the way, of the angles that are worked on together."""
+
+COPIES = 5
+"""Arrays as large as the images that there are at once."""
+
+MOST_ANGLES = 32
+"""Of a block of angles: more do not make projections quicker."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Borders:
+    """What a slab shows its neighbours before a pass.
+
+    Attributes
+    ----------
+    first, last
+        Images ``(angle, slice, row, column)`` of its first rows, for the slab before, and of its last rows, for the one
+        after; None where there is none or it needs no row.
+    first_planes, last_planes
+        Of the volume, for regularisers.
+    """
+
+    first: NDArray[Any] | None
+    last: NDArray[Any] | None
+    first_planes: NDArray[Any] | None
+    last_planes: NDArray[Any] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Met:
+    """What meeting the frames of a slab gives.
+
+    Attributes
+    ----------
+    sums
+        ``"loss"``, ``"count"``, ``"gradients"`` of the parameters wanted.
+    above, below
+        ∂L/∂T̄ of the rows of the slab before and of the one after that its frames saw; None: there are none.
+    """
+
+    sums: dict[str, Any]
+    above: NDArray[Any] | None
+    below: NDArray[Any] | None
+
+
+def blocks_of_angles(angles: NDArray[np.int64], slices: int, rows: int, columns: int) -> list[slice]:
+    """Which angles are worked on together: as many as `BLOCK_BYTES` has room for, by sizes alone."""
+    one = COPIES * 8 * slices * rows * columns
+    count = int(min(max(1, BLOCK_BYTES // one), MOST_ANGLES))
+    return [slice(first, min(first + count, len(angles))) for first in range(0, len(angles), count)]
+
+
+def borders(
+    engine: JointEngine, layout: Layout, place: SlabPlace, local: Local, common: Common, angles: NDArray[np.int64]
+) -> Borders:
+    """What the neighbours of a slab need of it, for these angles; `engine.prepare` has been called."""
+    before, after = place.index > 0, place.index < layout.slabs - 1
+    first = last = None
+    if before and layout.below:
+        first = _images(engine, place, local, common, angles, slice(0, layout.below))
+    if after and layout.above:
+        last = _images(engine, place, local, common, angles, slice(place.height - layout.above, place.height))
+    planes, volume = engine.planes, local["volume"]
+    first_planes = volume[:planes].copy() if before and planes else None
+    last_planes = volume[place.height - planes :].copy() if after and planes else None
+    return Borders(first, last, first_planes, last_planes)
+
+
+def meet(
+    engine: JointEngine,
+    layout: Layout,
+    place: SlabPlace,
+    local: Local,
+    common: Common,
+    angles: NDArray[np.int64],
+    store: FrameStore,
+    above: NDArray[Any] | None,
+    below: NDArray[Any] | None,
+) -> Met:
+    """Meet the frames of a slab, and gather the derivatives by its own rows.
+
+    Parameters
+    ----------
+    engine, layout, place, local, common
+        Of the pass.
+    angles
+        Their numbers, int64.
+    store
+        Of blocks of frames, as `layout.blocks` numbers them.
+    above, below
+        Images of the last rows of the slab before, ``Borders.last``, and of the first rows of the one after.
+    """
+    wanted = engine.wanted(common)
+    edges = [None if part is None or "images" not in wanted else np.zeros_like(part) for part in (above, below)]
+    columns, slices = engine.model.image_shape[1], engine.model.projector.slices
+    seen = place.height + sum(0 if part is None else part.shape[2] for part in (above, below))
+    parts: list[dict[str, Any]] = []
+    for some in blocks_of_angles(angles, slices, seen, columns):
+        rows = slice(0, place.height)
+        images = engine.images(place, local, common, angles[some], rows)
+        changes = array_module(images).zeros_like(images) if "images" in wanted else None
+        around = [None if part is None else part[some] for part in (above, below)]
+        back = [None if part is None else part[some] for part in edges]
+        meeting = _Meeting(engine, layout, place, common, angles[some], images, changes, around, back)
+        parts += list(map_in_order(meeting.one, _frames(layout, store, place, angles[some])))
+        if changes is not None:
+            engine.gather(place, local, common, angles[some], rows, images, changes)
+    return Met(_dense(common, wanted, parts), edges[0], edges[1])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Meeting:
+    """Images of a slab and of the rows around it, for some angles; and derivatives that are written there."""
+
+    engine: JointEngine
+    layout: Layout
+    place: SlabPlace
+    common: Common
+    angles: NDArray[np.int64]
+    images: NDArray[Any]
+    changes: NDArray[Any] | None
+    around: Sequence[NDArray[Any] | None]
+    back: Sequence[NDArray[Any] | None]
+
+    def one(self, item: tuple[int, FrameBlock]) -> dict[str, Any]:
+        """The frames of an angle: loss, count, gradients of parameters."""
+        k, block = item
+        above, below = self.around
+        first = 0 if above is None else above.shape[2]
+        pieces = [part[k] for part in (above, self.images, below) if part is not None]
+        xp = array_module(self.images)
+        image = xp.ascontiguousarray(xp.concatenate(pieces, 1) if len(pieces) > 1 else pieces[0])
+        wanted = self.engine.wanted(self.common)
+        loss, count, found = self.engine.model.meet(
+            image,
+            self.place.start - first,
+            int(self.angles[k]),
+            block,
+            self.common["parameters"],
+            self.layout.positions,
+            wanted,
+        )
+        change = found.pop("images", None)
+        if change is not None and self.changes is not None:
+            last = first + self.place.height
+            self.changes[k] = change[:, first:last]
+            for edge, part in zip(self.back, (change[:, :first], change[:, last:])):
+                if edge is not None:
+                    edge[k] = part
+        return {"loss": loss, "count": count, "gradients": found}
+
+
+def take_in(
+    engine: JointEngine,
+    place: SlabPlace,
+    local: Local,
+    common: Common,
+    angles: NDArray[np.int64],
+    from_before: NDArray[Any] | None,
+    from_after: NDArray[Any] | None,
+) -> None:
+    """Gather what the frames of the slab before (``Met.below``) and of the one after say of this slab's rows."""
+    for changes, at_end in ((from_before, False), (from_after, True)):
+        if changes is None:
+            continue
+        count = changes.shape[2]
+        rows = slice(place.height - count, place.height) if at_end else slice(0, count)
+        for some in blocks_of_angles(angles, changes.shape[1], count, changes.shape[3]):
+            images = engine.images(place, local, common, angles[some], rows)
+            engine.gather(place, local, common, angles[some], rows, images, changes[some])
+
+
+def _images(
+    engine: JointEngine, place: SlabPlace, local: Local, common: Common, angles: NDArray[np.int64], rows: slice
+) -> NDArray[Any]:
+    slices, columns = engine.model.projector.slices, engine.model.image_shape[1]
+    blocks = blocks_of_angles(angles, slices, rows.stop - rows.start, columns)
+    found = [engine.images(place, local, common, angles[some], rows) for some in blocks]
+    xp = array_module(found[0])
+    return xp.ascontiguousarray(xp.concatenate(found))
+
+
+def _frames(
+    layout: Layout, store: FrameStore, place: SlabPlace, angles: NDArray[np.int64]
+) -> Iterator[tuple[int, FrameBlock]]:
+    """Place among the angles, and frames, of those that have any in the slab."""
+    numbers = [layout.block(place.index, int(angle)) for angle in angles]
+    there = [k for k, number in enumerate(numbers) if len(layout.blocks[number])]
+    yield from zip(there, store.walk([numbers[k] for k in there]))
+
+
+def _dense(common: Common, wanted: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sums over the angles of a slab; what belongs to single angles as a whole table."""
+    parameters = common["parameters"]
+    total: dict[str, Any] = tree_sum(parts) if parts else {"loss": 0.0, "count": 0, "gradients": {}}
+    gradients = {}
+    for name in wanted:
+        if name == "images":
+            continue
+        found = total["gradients"].get(name)
+        if found is None:
+            found = np.zeros_like(parameters[name])
+        elif isinstance(found, Rows):
+            found = found.put_into(np.shape(parameters[name])).astype(parameters[name].dtype, copy=False)
+        gradients[name] = found
+    return {"loss": total["loss"], "count": total["count"], "gradients": gradients}
