@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -71,20 +71,18 @@ def all_owners(blocks: Blocks, ends: Sequence[float]) -> dict[int, int]:
     return found
 
 
-class WorkersRunner(Runner):
-    """Epochs on the workers of a cluster.
+class Workers(ABC):
+    """The workers of a run, and what lies on each of them.
 
     Parameters
     ----------
     client
         Of a cluster with at least one worker; those there at the beginning (after a loss: then) are used.
     problem
-        Placed on each worker.
+        A value, placed on each worker.
     """
 
-    copies = True
-
-    def __init__(self, client: "Client", problem: Problem) -> None:
+    def __init__(self, client: "Client", problem: Any) -> None:
         self._client, self._problem = client, problem
         self._expected = len(graph.workers_in_order(client))
         self._workers: list[str] = []
@@ -166,3 +164,12 @@ class WorkersRunner(Runner):
         gone = set(self._workers).difference(graph.workers_in_order(self._client))
         if gone:
             raise Setback(f"{len(gone)} worker{'s' * (len(gone) > 1)} gone")
+
+
+class WorkersRunner(Workers, Runner):
+    """Epochs of ptychography on the workers of a cluster; see `Workers`."""
+
+    copies = True
+
+    def __init__(self, client: "Client", problem: Problem) -> None:
+        super().__init__(client, problem)

@@ -10,7 +10,7 @@ are does not depend on the workers, so neither do the bits.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,11 +61,16 @@ class JointEngine(abc.ABC):
         Ordered subsets of the angles: an epoch is a step for each of them.
     planes
         Planes of the volume of each neighbour that `absorb` is given (regularisers in 3-D).
+    prepared, gathered
+        Names of the slab's arrays that `prepare` and `gather` change; `absorb` may change all. What is not changed is
+        not written back where slabs lie in files.
     """
 
     model: "JointModel"
     subsets: int = 1
     planes: int = 0
+    prepared: ClassVar[tuple[str, ...]] = ()
+    gathered: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def begin_slab(self, place: SlabPlace, volume: NDArray[Any]) -> Local:

@@ -50,6 +50,8 @@ class VolumeEngine(JointEngine):
     reach: float = 8.0
     planes: int = dataclasses.field(init=False)
 
+    prepared: ClassVar[tuple[str, ...]] = ("gradient",)
+    gathered: ClassVar[tuple[str, ...]] = ("gradient",)
     arrays: ClassVar[tuple[tuple[str, type], ...]] = (("gradient", np.complex64),)
     """What a slab holds beside the volume, all of its shape."""
 
