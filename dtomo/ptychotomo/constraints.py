@@ -82,7 +82,14 @@ class VolumeConstraints:
         slope = total_variation_gradient(volume, UNIT, self.smoothing, before=first, after=last)
         factor = gradient.real.dtype.type(0.5 * strength)
         in_pieces(lambda g, s: np.add(g, factor * s, out=g), gradient, slope)
-        return strength * float(total_variation(volume, UNIT, self.smoothing, after=last).sum())
+        return part * self.value(volume, below)
+
+    def value(self, volume: NDArray[Any], below: NDArray[Any] | None) -> float:
+        """The slab's part of the penalty; see `penalize`."""
+        if not self.total_variation:
+            return 0.0
+        last = None if below is None else below[0]
+        return self.total_variation * float(total_variation(volume, UNIT, self.smoothing, after=last).sum())
 
     def project(self, place: SlabPlace, volume: NDArray[Any]) -> None:
         """Put a slab to the nearest volume that is allowed, in place."""

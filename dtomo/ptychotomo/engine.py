@@ -92,11 +92,15 @@ class JointEngine(abc.ABC):
     def prepare(self, place: SlabPlace, local: Local, common: Common) -> None:
         """Take over what the last `advance` decided."""
 
+    def point(self, place: SlabPlace, local: Local, common: Common, rows: slice) -> NDArray[Any]:
+        """Rows of the volume ``(z, y, x)`` that the present pass is about."""
+        return local["volume"][rows]
+
     def images(
         self, place: SlabPlace, local: Local, common: Common, angles: NDArray[np.int64], rows: slice
     ) -> NDArray[Any]:
         """Transmissions ``(angle, slice, row, column)`` of some angles and some of the slab's rows (slab's numbers)."""
-        return self.model.transmissions(local["volume"][rows], angles)
+        return self.model.transmissions(self.point(place, local, common, rows), angles)
 
     @abc.abstractmethod
     def gather(

@@ -79,10 +79,12 @@ def borders(
         first = _images(engine, place, local, common, angles, slice(0, layout.below))
     if after and layout.above:
         last = _images(engine, place, local, common, angles, slice(place.height - layout.above, place.height))
-    planes, volume = engine.planes, local["volume"]
-    first_planes = volume[:planes].copy() if before and planes else None
-    last_planes = volume[place.height - planes :].copy() if after and planes else None
-    return Borders(first, last, first_planes, last_planes)
+    ends = slice(0, engine.planes), slice(place.height - engine.planes, place.height)
+    planes = [
+        np.array(engine.point(place, local, common, end)) if there and engine.planes else None
+        for there, end in zip((before, after), ends)
+    ]
+    return Borders(first, last, *planes)
 
 
 def meet(

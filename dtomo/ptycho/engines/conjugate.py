@@ -148,7 +148,7 @@ class ConjugateGradient(GradientEngine):
     def _tried(self, state: dict[str, Any], value: float) -> dict[str, Any]:
         """Loss of the point at the present length: another trial, or the end of the step."""
         length = float(state["length"])
-        best = _lowest(length, value - state["loss"], state["slope"])
+        best = lowest(length, value - state["loss"], state["slope"])
         nearest = min(max(best, length / REACH**2), length * REACH**2)
         if length / REACH <= best <= length * REACH or state["tries"] >= self.tries:
             return self._ended({**state, "length": nearest})
@@ -185,7 +185,7 @@ def inner(gradients: Mapping[str, Any], changes: Mapping[str, Any]) -> float:
     return total
 
 
-def _lowest(length: float, change: float, slope: float) -> float:
+def lowest(length: float, change: float, slope: float) -> float:
     """Where the parabola with this slope at 0 and this change at `length` is lowest."""
     if not np.isfinite(change):
         return 0.0
