@@ -1,5 +1,6 @@
 """Threads for kernels that release the GIL: jobs are handed out in small spans to whoever is free."""
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -52,6 +53,18 @@ def set_threads(count: int) -> None:
     """Give every kernel of this process so many threads (a worker is told its share of the cores)."""
     global _count
     _count = max(1, int(count))
+
+
+@contextlib.contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """So many threads for kernels until it ends; None: as many as before."""
+    before = get_threads()
+    if count is not None:
+        set_threads(count)
+    try:
+        yield
+    finally:
+        set_threads(before)
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:

@@ -14,6 +14,7 @@ from dtomo.cli.convert import convert
 from dtomo.cli.demo import demo
 from dtomo.cli.info import info
 from dtomo.cli.ptycho import ptycho
+from dtomo.cli.ptychotomo import ptychotomo
 from dtomo.cli.recon import recon
 from dtomo.cli.simulate import app as simulate
 from dtomo.cli.slurm_script import slurm_script
@@ -73,6 +74,7 @@ app.command()(info)
 app.command()(center)
 app.command()(recon)
 app.command()(ptycho)
+app.command()(ptychotomo)
 app.command()(convert)
 app.command("slurm-script")(slurm_script)
 app.add_typer(simulate, name="simulate")

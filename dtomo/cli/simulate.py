@@ -108,3 +108,51 @@ def ptycho(
             f"{output}: {len(truth.positions)} frames of {frame} × {frame}, {len(truth.probe)} probe modes, object of "
             f"{rows} × {columns} pixels"
         )
+
+
+@app.command()
+def ptychotomo(
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="HDF5 file, such as joint.h5.")],
+    size: Annotated[int, typer.Option(help="Voxels along a side of the volume.")] = 64,
+    angles: Annotated[int, typer.Option(help="Over a half-turn.")] = 60,
+    frame: Annotated[int, typer.Option(help="Rows and columns of a frame.")] = 32,
+    step: Annotated[float, typer.Option(help="Pixels from one position to the next.")] = 5.0,
+    photons: Annotated[float, typer.Option(help="In a frame without sample; 0: no noise.")] = 1e6,
+    probe: Annotated[
+        str | None, typer.Option(help="File of a probe, NumPy or FILE.h5:/dataset, cut to the frame's size.")
+    ] = None,
+    phase: Annotated[float, typer.Option(help="Of the middle of the sample, radians.")] = 1.5,
+    shifts: Annotated[float, typer.Option(help="Errors of each angle's images, up to so many pixels.")] = 0.0,
+    slices: Annotated[int, typer.Option(help="That the wave goes through; 1: a thin sample.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of sample, positions and noise.")] = 0,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write diffraction frames at many angles of a known volume with photon noise; the truth lies in it, too."""
+    from dtomo.simulate.ptychotomo import resampled_probe, simulate_ptychotomo
+
+    light = None
+    if probe is not None:
+        from dtomo.io.ptycho.given import given_array
+
+        given = given_array(probe, "probe", kinds="fc")[0]
+        light = resampled_probe(given.reshape(-1, *given.shape[-2:])[0], frame)
+    truth = simulate_ptychotomo(
+        output,
+        size,
+        angles=angles,
+        frame=frame,
+        step=step,
+        photons=photons,
+        probe=light,
+        phase=phase,
+        shifts=shifts,
+        slices=slices,
+        seed=seed,
+        overwrite=overwrite,
+    )
+    if not quiet:
+        print(
+            f"{output}: {len(truth.positions)} frames of {frame} × {frame} at {len(truth.angles)} angles, of a volume "
+            f"of {size}³ voxels of {truth.pixel_size * 1e9:g} nm"
+        )

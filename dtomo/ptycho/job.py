@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from dtomo.ptycho.solve import Kept, Where, solve, told
 from dtomo.runs import record
 from dtomo.runs.session import Say, resources_of, resumable, speaker
 from dtomo.settings import PtychoSettings, checkpoint_interval
-from dtomo.threads import get_threads, set_threads
+from dtomo.threads import using_threads
 
 FORMATS = (".h5", ".hdf5", ".hdf", ".cxi", ".zarr")
 PARTS = ("whole", "first half", "second half")
@@ -131,7 +130,7 @@ def run(
             _begin(settings, inputs, begun, resumed=found is not None)
             kept = _checkpoints(settings, begun)
             where = Where(client, plan.frame_memory, wanted.device_share, plan.tile)
-            with _threads(wanted.threads if plan.here else None):
+            with using_threads(wanted.threads if plan.here else None):
                 result = _solved(data, setup, settings, where, kept, quiet)
             stack.close()
             write_results(settings.output, result, overwrite=True)
@@ -195,19 +194,6 @@ def _checkpoints(settings: PtychoSettings, begun: dict[str, Any]) -> dict[str, K
         )
 
     return {name: Kept(store(number, 0), store(number, 1)) for number, name in enumerate(PARTS)}
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """This process computes with so many threads."""
-    before = get_threads()
-    if count is not None:
-        set_threads(count)
-    try:
-        yield
-    finally:
-        if count is not None:
-            set_threads(before)
 
 
 def _solved(

@@ -129,7 +129,7 @@ def prepare(data: Data, settings: PtychoSettings, place: start.Place | None = No
     engine = make_engine(settings, model)
     pattern = start.mean_pattern(data.source, data.mask)
     guess = optics.with_room(first_probe(data, settings, pattern), data, settings)
-    probe = start.probe_modes(guess, settings.modes, _photons(data, settings, pattern))
+    probe = start.probe_modes(guess, settings.modes, photons_of(data, settings, pattern))
     obj = start.first_object(
         place.shape,
         modes=settings.object_modes,
@@ -246,7 +246,7 @@ def read_probe(name: str, shape: tuple[int, int]) -> NDArray[Any]:
     return np.asarray(probe, np.complex128)
 
 
-def _photons(data: Data, settings: PtychoSettings, pattern: start.Pattern) -> float:
+def photons_of(data: Data, settings: PtychoSettings, pattern: start.Pattern) -> float:
     """Counts of the probe: those of a frame on average, without what is dark."""
     dark = 0.0 if data.dark is None else float(np.nansum(np.where(_good(data), data.dark, 0)))
     return max(pattern.photons - dark, 0.01 * pattern.photons)

@@ -11,6 +11,7 @@ from dtomo.settings.base import (
     read_settings,
 )
 from dtomo.settings.ptycho import ENGINES, EPOCHS, PtychoSettings
+from dtomo.settings.ptychotomo import JointSettings
 from dtomo.settings.recon import ITERATIONS, ZINGERS, ReconSettings
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "EPOCHS",
     "ITERATIONS",
     "ZINGERS",
+    "JointSettings",
     "PtychoSettings",
     "ReconSettings",
     "RunSettings",

@@ -1,0 +1,125 @@
+"""``dtomo ptychotomo``: from the diffraction frames of all angles to a complex volume."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dtomo.cli import options
+from dtomo.errors import UserError
+
+_RESULT = "The reconstruction"
+_MODEL = "The model"
+_SCAN = "The scan"
+_RUN = "Where it runs"
+
+
+def _of(panel: str, *names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+
+
+def ptychotomo(
+    scan: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Scan: one file with the frames of all angles, or a folder of one for each.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="Result: a folder, OUT.zarr.", show_default=False)
+    ] = None,
+    engine: Annotated[str | None, _of(_RESULT, help="adam (default) or cg.")] = None,
+    epochs: Annotated[int | None, _of(_RESULT, help="How often each frame is used; default 60.")] = None,
+    subsets: Annotated[int | None, _of(_RESULT, help="Ordered subsets of the angles, a step each; default 6.")] = None,
+    loss: Annotated[str | None, _of(_RESULT, help="amplitude (default), intensity or poisson.")] = None,
+    option: Annotated[
+        list[str] | None, _of(_RESULT, "--option", help="Of the engine alone, as damping=0.1; may be repeated.")
+    ] = None,
+    refine: Annotated[
+        str | None, _of(_RESULT, help="Beside the volume: probe (default), shifts, ramps, scale, background; or none.")
+    ] = None,
+    refine_from: Annotated[int | None, _of(_RESULT, help="Epoch, from 0, in which these begin to be refined.")] = None,
+    start: Annotated[
+        str | None, _of(_RESULT, help="zero (default), two-step (each angle alone, then FBP), or a result.")
+    ] = None,
+    total_variation: Annotated[float | None, _of(_RESULT, help="Strength of its penalty on the volume.")] = None,
+    signs: Annotated[bool | None, _of(_RESULT, "--signs", help="δ and β are not negative.")] = None,
+    support: Annotated[
+        float | None, _of(_RESULT, help="Radius in voxels about the axis beyond which there is nothing; 0: no bound.")
+    ] = None,
+    halves: Annotated[
+        bool | None, _of(_RESULT, "--halves", help="Reconstruct two halves of the angles as well: shell correlation.")
+    ] = None,
+    seed: Annotated[int | None, _of(_RESULT, help="Of what is random; default 0.")] = None,
+    modes: Annotated[int | None, _of(_MODEL, help="Incoherent modes of the probe; default 1.")] = None,
+    own_probes: Annotated[bool | None, _of(_MODEL, "--own-probes", help="Each angle has a probe of its own.")] = None,
+    probe: Annotated[
+        str | None, _of(_MODEL, help="Where it starts: auto (default), file, pattern, aperture, or a file of its own.")
+    ] = None,
+    aperture: Annotated[float | None, _of(_MODEL, help="For --probe aperture: diameter in object pixels.")] = None,
+    defocus: Annotated[float | None, _of(_MODEL, help="From focus to sample, µm, for the first probe.")] = None,
+    slices: Annotated[
+        int | None, _of(_MODEL, help="Along the beam, for thick samples (multislice); default 1.")
+    ] = None,
+    angles: Annotated[str | None, _of(_SCAN, help="File of angles, degrees, where the scan has none.")] = None,
+    center: Annotated[float | None, _of(_SCAN, help="Column of the rotation axis; default: the middle.")] = None,
+    origin: Annotated[
+        str | None,
+        _of(_SCAN, help="stage (default: positions of all angles have one origin) or middle (each its own)."),
+    ] = None,
+    sign: Annotated[int | None, _of(_SCAN, help="1 (default): waves exp(+ikz); -1: frames of waves exp(-ikz).")] = None,
+    mask: Annotated[str | None, _of(_SCAN, help="File of good pixels (true), or FILE.h5:/dataset.")] = None,
+    saturation: Annotated[float | None, _of(_SCAN, help="Counts from which a pixel says nothing.")] = None,
+    pixel_size: options.PixelSize = None,
+    energy: options.Energy = None,
+    distance: options.Distance = None,
+    cluster: options.Cluster = None,
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    memory: options.Memory = None,
+    devices: options.Devices = None,
+    workers_per_device: options.WorkersPerDevice = None,
+    device_memory: options.DeviceMemory = None,
+    queue: options.Queue = None,
+    account: options.Account = None,
+    walltime: options.Walltime = None,
+    interface: options.Interface = None,
+    workers_per_job: options.WorkersPerJob = None,
+    slurm_extra: options.SlurmExtra = None,
+    slab_rows: Annotated[
+        str | None, _of(_RUN, help="Rows of the slabs of the volume: auto (default: what memory allows), or a number.")
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None, _of(_RUN, help="Epochs (20it) between two checkpoints, or never; minutes mean every fifth epoch.")
+    ] = None,
+    config: Annotated[Path | None, _of(_RUN, help="Settings from a run.yaml; options given here win.")] = None,
+    plan: Annotated[bool, _of(_RUN, "--plan", help="Print memory, bytes and time; then stop.")] = False,
+    resume: Annotated[bool, _of(_RUN, "--resume", help="Go on with a run that was interrupted.")] = False,
+    pictures: Annotated[
+        bool, _of(_RESULT, "--pictures/--no-pictures", help="Write pictures beside the result; default: yes.")
+    ] = True,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Reconstruct one complex volume from the frames of all angles of SCAN into OUT."""
+    given: dict[str, Any] = dict(locals())
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures", "option"):
+        del given[name]
+    given = {name: value for name, value in given.items() if value is not None}
+    if option:
+        given["options"] = option
+    from dtomo.settings import JointSettings
+
+    if config is None and not {"scan", "output"} <= given.keys():
+        raise UserError("dtomo ptychotomo takes SCAN and OUT, or --config with both; see dtomo ptychotomo --help")
+    settings = JointSettings.read(config, **given) if config else JointSettings(**given)
+    from dtomo.ptychotomo.job import run
+
+    done = run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)
+    if done.summary and pictures:
+        from dtomo.report.ptychotomo_pictures import write_pictures
+
+        written = write_pictures(done.output)
+        if not quiet:
+            print(f"pictures in {written[0].parent}", file=sys.stderr)

@@ -1,0 +1,162 @@
+"""Joint scans on disk, as settings say they are to be read, in the form of the models."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.errors import UserError
+from dtomo.io import open_volume
+from dtomo.io.ptycho.given import given_array
+from dtomo.io.ptychotomo import PtychotomoScan, open_ptychotomo
+from dtomo.ptycho import optics
+from dtomo.ptycho.plausible import check_positions
+from dtomo.ptycho.setup import Data
+from dtomo.ptychotomo.driver import Start
+from dtomo.ptychotomo.engine import SlabPlace
+from dtomo.ptychotomo.results import VOLUMES, read_parameters, volume_path
+from dtomo.ptychotomo.setup import JointData
+from dtomo.settings import JointSettings
+from dtomo.settings.ptycho import PROBES
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+WRONG_SIGN = (
+    "δ is negative in the mean: the frames may be of waves exp(-ikz), or turned over; try --sign -1, or flip the frames"
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpenedJoint:
+    """A scan on disk.
+
+    Attributes
+    ----------
+    scan
+        As it was opened.
+    data
+        In the form of the models.
+    """
+
+    scan: PtychotomoScan
+    data: JointData
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the user."""
+        return tuple(self.scan.warnings)
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """Files that it lies in."""
+        return tuple(self.scan.inputs)
+
+
+def open_joint(settings: JointSettings, look: bool = True) -> OpenedJoint:
+    """The scan of a run.
+
+    Parameters
+    ----------
+    settings
+        Of the run.
+    look
+        Whether some frames are looked at; else only metadata are read.
+
+    Raises
+    ------
+    UserError
+        What cannot be read, or lacks what the run needs.
+    """
+    probe = settings.probe if settings.probe not in PROBES else None
+    scan = open_ptychotomo(
+        settings.scan,
+        angles=settings.angles,
+        center_column=settings.center,
+        origin=settings.origin,
+        sign=settings.sign,
+        mask=settings.mask,
+        probe=None if probe is None else given_array(probe, "probe", kinds="fc")[0],
+        saturation=settings.saturation,
+        energy=settings.energy,
+        distance=None if settings.distance is None else settings.distance * 1e-3,
+        detector_pixel=None if settings.pixel_size is None else settings.pixel_size * 1e-6,
+        look=look,
+    )
+    return OpenedJoint(scan, data_of(scan))
+
+
+def data_of(scan: PtychotomoScan) -> JointData:
+    """A scan in the form of the models."""
+    frames = Data(
+        source=scan.frames,
+        positions=scan.positions,
+        mask=scan.mask,
+        dark=scan.background,
+        probe=scan.probe,
+        pixel_size=None if scan.pixel_size is None else (scan.pixel_size, scan.pixel_size),
+        wavelength=scan.wavelength,
+        distance=scan.distance,
+        saturation=scan.saturation,
+    )
+    return JointData(frames, scan.angles, scan.angle_of_frame, scan.image_shape, scan.center)
+
+
+def doubts(data: JointData, settings: JointSettings) -> tuple[str, ...]:
+    """Sentences about how scan and settings fit: overlap of the probes, thickness."""
+    angle = int(np.argmax(np.bincount(data.angle_of_frame)))
+    chosen = data.angle_of_frame == angle
+    found = list(
+        check_positions(data.frames.positions[chosen], optics.probe_shape(data.frames, settings.of_one_angle()))
+    )
+    if data.frames.wavelength is not None and data.frames.pixel_size is not None:
+        from dtomo.ptychotomo.thickness import thickness_sentence
+
+        sentence = thickness_sentence(data, settings.slices)
+        found += [sentence] if sentence else []
+    return tuple(found)
+
+
+def first_volume(data: JointData, settings: JointSettings, client: "Client | None" = None) -> Start:
+    """What makes the rows of each slab of the first volume, v = k Δ u.
+
+    Raises
+    ------
+    UserError
+        A start that is neither a word nor a result of the same shape.
+    """
+    columns = data.image_shape[1]
+    if settings.start == "zero":
+        return functools.partial(_nothing, columns)
+    if settings.start == "two-step":
+        from dtomo.ptychotomo.start import two_step
+
+        return functools.partial(_rows_of, two_step(data, settings, client=client).volume)
+    path = Path(settings.start)
+    wanted = (data.image_shape[0], columns, columns)
+    for name in VOLUMES:
+        if not volume_path(path, name).is_dir():
+            raise UserError(f"--start {path}: give zero, two-step, or a result of this command with {wanted} voxels")
+    attributes = read_parameters(path)["attributes"]
+    for name in VOLUMES:
+        shape = open_volume(volume_path(path, name)).shape
+        if shape != wanted:
+            raise UserError(f"--start {path}: {name} has {shape} voxels; {wanted} were expected")
+    return functools.partial(_from_result, path, float(attributes["wavenumber"] or 1.0))
+
+
+def _nothing(columns: int, place: SlabPlace) -> NDArray[Any]:
+    return np.zeros((place.height, columns, columns), np.complex64)
+
+
+def _rows_of(volume: NDArray[Any], place: SlabPlace) -> NDArray[Any]:
+    return np.array(volume[place.start : place.stop])
+
+
+def _from_result(path: Path, wavenumber: float, place: SlabPlace) -> NDArray[Any]:
+    rows = slice(place.start, place.stop)
+    delta, beta = (np.asarray(open_volume(volume_path(path, name)).array[rows]) for name in VOLUMES)
+    return ((-delta + 1j * beta) * wavenumber).astype(np.complex64)

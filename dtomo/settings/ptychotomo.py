@@ -1,0 +1,125 @@
+"""Settings of `dtomo ptychotomo`."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from dtomo.settings.base import FilePart, Positive, RunSettings, finite
+from dtomo.settings.ptycho import Count, Loss, Number, Options, Probe, PtychoSettings, parse_names
+
+JOINT_EPOCHS = {"adam": 60, "cg": 60}
+"""Where no number is given, by engine."""
+
+JointEngineName = Literal["adam", "cg"]
+JointRefined = Literal["probe", "shifts", "ramps", "scale", "background"]
+Names = Annotated[tuple[JointRefined, ...], BeforeValidator(parse_names), PlainSerializer(list)]
+
+
+def _rows(value: Any) -> Any:
+    """A number of rows, or auto."""
+    if value == "auto":
+        return value
+    try:
+        rows = int(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError("must be auto or a number of rows") from error
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise ValueError("must be auto or a number of rows")
+    return rows
+
+
+class JointSettings(RunSettings):
+    """Everything that decides what `dtomo.ptychotomo.job.run` does.
+
+    `engine`: adam (ordered `subsets` of the angles, all parameters) or cg (volume and probe, all angles at once).
+    `epochs`: how often each frame is used. `refine` names what is refined beside the volume, from epoch `refine_from`
+    on: probe, shifts (of each angle's images), ramps (of their phases), scale (dose of each angle), background.
+    `own_probes`: each angle has a probe of its own. `start`: "zero", "two-step" (ptychography of each angle, then
+    filtered back projection), or a volume in a result of this command.
+
+    Of the volume: `total_variation` (strength, in units of the loss), `signs` (δ and β are not negative), `support`
+    (radius of the cylinder about the axis outside of which there is nothing, voxels; 0: no such bound; None: the
+    largest that all images hold). `slices` along the beam, for thick samples (multislice), None: 1.
+
+    `slab_rows`: rows of the slabs that the volume is cut into; auto: as many as the workers have memory for. `halves`
+    reconstructs two halves of the angles as well, for their shell correlation.
+
+    Lengths: `pixel_size` of the detector in µm, `distance` (sample to detector) in mm, `energy` in keV. `angles`: a
+    file of them, degrees. `origin`: whether positions of all angles have one origin ("stage") or the middle of each
+    angle's scan lies on the axis ("middle").
+
+    Raises
+    ------
+    UserError
+        An unknown name or a value that does not fit, in one sentence.
+    """
+
+    asked: ClassVar[dict[str, str]] = {
+        "slab_rows": "must be auto or a number of rows",
+        "refine": "must be names of probe, shifts, ramps, scale and background, such as probe,shifts",
+        "options": "must be names and values such as damping=0.1",
+    }
+    spelled: ClassVar[dict[str, str]] = {"options": "--option"}
+
+    engine: JointEngineName = "adam"
+    epochs: Count | None = None
+    subsets: Count | None = None
+    loss: Loss = "amplitude"
+    options: Options = Field(default_factory=dict)
+    modes: Count = 1
+    own_probes: bool = False
+    probe: Probe = "auto"
+    aperture: Positive | None = None
+    defocus: Number | None = None
+    refine: Names = ("probe",)
+    refine_from: Annotated[int, Field(ge=0)] = 0
+    start: str = "zero"
+    total_variation: Annotated[float, BeforeValidator(finite), Field(ge=0)] = 0.0
+    signs: bool = False
+    support: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
+    slices: Count | None = None
+    slab_rows: Annotated[int | Literal["auto"], BeforeValidator(_rows)] = "auto"
+    halves: bool = False
+    angles: FilePart | None = None
+    center: Number | None = None
+    origin: Literal["stage", "middle"] = "stage"
+    sign: Literal[1, -1] = 1
+    mask: FilePart | None = None
+    saturation: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
+    pixel_size: Positive | None = None
+    energy: Positive | None = None
+    distance: Positive | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
+    @model_validator(mode="after")
+    def _what_belongs_together(self) -> Self:
+        if self.engine == "cg" and self.subsets not in (None, 1):
+            raise ValueError("--subsets belongs to --engine adam; cg takes all angles in each step")
+        if self.engine == "cg" and set(self.refine) - {"probe"}:
+            raise ValueError("--engine cg refines the volume and the probe; take adam for " + ", ".join(self.refine))
+        if (self.probe == "aperture") != (self.aperture is not None):
+            raise ValueError("--probe aperture and --aperture, its diameter in pixels, go together")
+        if self.refine_from and not self.refine:
+            raise ValueError("--refine-from says when --refine begins; give both")
+        return self
+
+    @property
+    def epochs_wanted(self) -> int:
+        """Given, or what the engine takes."""
+        return self.epochs or JOINT_EPOCHS[self.engine]
+
+    def of_one_angle(self) -> PtychoSettings:
+        """Ptychography with the same model and first probe."""
+        return PtychoSettings(
+            scan=self.scan,
+            output=self.output,
+            loss=self.loss,
+            modes=self.modes,
+            probe=self.probe,
+            aperture=self.aperture,
+            defocus=self.defocus,
+            seed=self.seed,
+        )
