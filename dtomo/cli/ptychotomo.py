@@ -44,7 +44,9 @@ def ptychotomo(
         str | None, _of(_RESULT, help="zero (default), two-step (each angle alone, then FBP), or a result.")
     ] = None,
     total_variation: Annotated[float | None, _of(_RESULT, help="Strength of its penalty on the volume.")] = None,
-    signs: Annotated[bool | None, _of(_RESULT, "--signs", help="δ and β are not negative.")] = None,
+    signs: Annotated[
+        bool | None, _of(_RESULT, "--signs/--no-signs", help="δ and β are not negative (default).")
+    ] = None,
     support: Annotated[
         float | None, _of(_RESULT, help="Radius in voxels about the axis beyond which there is nothing; 0: no bound.")
     ] = None,

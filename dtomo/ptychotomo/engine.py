@@ -148,9 +148,9 @@ class JointEngine(abc.ABC):
         common
             As it was; its arrays may be changed in place.
         sums
-            ``"loss"``, ``"count"`` and ``"gradients"`` (by parameter) over all frames of the pass, and under
-            ``"slabs"`` the sum of what `absorb` gave. ``"angles"``: those of the pass; ``"fraction"``: which part of
-            all they are.
+            ``"loss"``, ``"count"``, ``"losses"`` ``(angle,)`` and ``"gradients"`` (by parameter) of all frames of the
+            pass; under ``"slabs"`` the sum of what `absorb` gave; ``"angles"``: those of the pass, and ``"fraction"``:
+            which part of all they are.
         """
 
     def volume(self, place: SlabPlace, local: Local, common: Common) -> NDArray[Any]:

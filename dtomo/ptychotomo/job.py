@@ -96,6 +96,7 @@ def run(
         raise UserError(f"{settings.output}: results are folders, so give the output a name that ends with .zarr")
     opened = scans.open_joint(settings, look=not plan_only)
     data = opened.data
+    scans.check_start(data, settings)
     for note in (*opened.warnings, *scans.doubts(data, settings)):
         say(f"note: {note}")
     wanted = resources_of(settings, say)

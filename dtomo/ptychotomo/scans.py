@@ -135,17 +135,31 @@ def first_volume(data: JointData, settings: JointSettings, client: "Client | Non
         from dtomo.ptychotomo.start import two_step
 
         return functools.partial(_rows_of, two_step(data, settings, client=client).volume)
+    check_start(data, settings)
     path = Path(settings.start)
+    attributes = read_parameters(path)["attributes"]
+    return functools.partial(_from_result, path, float(attributes["wavenumber"] or 1.0))
+
+
+def check_start(data: JointData, settings: JointSettings) -> None:
+    """Refuse a start that is neither a word nor a result of the same shape.
+
+    Raises
+    ------
+    UserError
+        So.
+    """
+    if settings.start in ("zero", "two-step"):
+        return
+    path, columns = Path(settings.start), data.image_shape[1]
     wanted = (data.image_shape[0], columns, columns)
     for name in VOLUMES:
         if not volume_path(path, name).is_dir():
             raise UserError(f"--start {path}: give zero, two-step, or a result of this command with {wanted} voxels")
-    attributes = read_parameters(path)["attributes"]
     for name in VOLUMES:
         shape = open_volume(volume_path(path, name)).shape
         if shape != wanted:
             raise UserError(f"--start {path}: {name} has {shape} voxels; {wanted} were expected")
-    return functools.partial(_from_result, path, float(attributes["wavenumber"] or 1.0))
 
 
 def _nothing(columns: int, place: SlabPlace) -> NDArray[Any]:

@@ -19,10 +19,13 @@ from dtomo.ptychotomo.engines.conjugate import JointConjugateGradient
 from dtomo.ptychotomo.engines.volume_engine import VolumeEngine
 from dtomo.ptychotomo.layout import REACH, Layout, cut
 from dtomo.ptychotomo.model import JointModel
-from dtomo.settings import JointSettings
+from dtomo.settings import JointSettings, PtychoSettings
 
 MOST_LOOKED_AT = 4096
 """Frames whose mean makes the first probe."""
+
+BRIGHT = 98.0
+"""Percentile of the counts of frames that is taken for those without sample."""
 
 ENGINES: dict[str, type[VolumeEngine]] = {"adam": JointAdam, "cg": JointConjugateGradient}
 
@@ -188,10 +191,21 @@ def make_engine(model: JointModel, settings: JointSettings) -> VolumeEngine:
             raise UserError(
                 f"--option: {settings.engine} has no option {shown(name)}; it has {', '.join(sorted(known))}"
             )
-    try:
-        return kind(**given, **settings.options)
-    except TypeError as error:
-        raise UserError(f"--option: a value does not fit {settings.engine} ({shown(str(error))})") from error
+        if not _fits(getattr(kind, name, None), settings.options[name]):
+            raise UserError(
+                f"--option: {name} of {settings.engine} is not {shown(repr(settings.options[name]))}; give what is "
+                f"like {getattr(kind, name, '{volume: 0.1}')}"
+            )
+    return kind(**given, **settings.options)
+
+
+def _fits(default: Any, value: Any) -> bool:
+    """Whether a value is of the kind of the default: a number that is finite, or a table of such."""
+    if default is None:
+        return isinstance(value, dict) and all(_fits(0.0, one) for one in value.values())
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        return False
+    return isinstance(value, int) or isinstance(default, float)
 
 
 def first_parameters(data: JointData, settings: JointSettings, probe: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -205,7 +219,7 @@ def first_parameters(data: JointData, settings: JointSettings, probe: NDArray[An
     if probe is None:
         assert pattern is not None
         guess = first_probe(frames, one, pattern)
-        probe = first.probe_modes(guess, settings.modes, photons_of(frames, one, pattern))
+        probe = first.probe_modes(guess, settings.modes, brightest(frames, some) / _taken(frames, one, pattern))
     found: dict[str, Any] = {"probe": np.asarray(probe, np.complex64)}
     if settings.own_probes:
         found["probe"] = np.repeat(found["probe"][None], count, 0)
@@ -220,6 +234,21 @@ def first_parameters(data: JointData, settings: JointSettings, probe: NDArray[An
         assert pattern is not None or frames.dark is not None
         found["background"] = arrange(first.first_background(pattern, frames.dark, frames.mask))  # type: ignore[arg-type]
     return found
+
+
+def brightest(frames: Data, some: NDArray[np.int64]) -> float:
+    """Counts of frames that met no sample: more than nearly all others have, as samples only absorb."""
+    good = True if frames.mask is None else frames.mask
+    sums = []
+    for first_frame in range(0, len(some), 64):
+        images = frames.source.read(frames=some[first_frame : first_frame + 64])
+        sums += np.where(good, images, 0).sum((1, 2), dtype=np.float64).tolist()
+    return float(np.percentile(sums, BRIGHT))
+
+
+def _taken(frames: Data, one: PtychoSettings, pattern: first.Pattern) -> float:
+    """Counts of a mean frame for each one of the probe's: what is dark or masked is no light."""
+    return max(1e-3, pattern.photons / photons_of(frames, one, pattern))
 
 
 def layout_of(data: JointData, settings: JointSettings, slab_rows: int | None) -> Layout:

@@ -52,7 +52,7 @@ class Met:
     Attributes
     ----------
     sums
-        ``"loss"``, ``"count"``, ``"gradients"`` of the parameters wanted.
+        ``"loss"``, ``"count"``, ``"losses"`` of each angle, ``"gradients"`` of the parameters wanted.
     above, below
         ∂L/∂T̄ of the rows of the slab before and of the one after that its frames saw; None: there are none.
     """
@@ -126,7 +126,7 @@ def meet(
         parts += list(map_in_order(meeting.one, _frames(layout, store, place, angles[some])))
         if changes is not None:
             engine.gather(place, local, common, angles[some], rows, images, changes)
-    return Met(_dense(common, wanted, parts), edges[0], edges[1])
+    return Met(_dense(engine.model.angles, common, wanted, parts), edges[0], edges[1])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -168,7 +168,8 @@ class _Meeting:
             for edge, part in zip(self.back, (change[:, :first], change[:, last:])):
                 if edge is not None:
                     edge[k] = part
-        return {"loss": loss, "count": count, "gradients": found}
+        of_angle = Rows(self.angles[k : k + 1], np.array([loss]))
+        return {"loss": loss, "count": count, "losses": of_angle, "gradients": found}
 
 
 def take_in(
@@ -210,7 +211,7 @@ def _frames(
     yield from zip(there, store.walk([numbers[k] for k in there]))
 
 
-def _dense(common: Common, wanted: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _dense(angles: int, common: Common, wanted: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Sums over the angles of a slab; what belongs to single angles as a whole table."""
     parameters = common["parameters"]
     total: dict[str, Any] = tree_sum(parts) if parts else {"loss": 0.0, "count": 0, "gradients": {}}
@@ -224,4 +225,5 @@ def _dense(common: Common, wanted: Sequence[str], parts: Sequence[Mapping[str, A
         elif isinstance(found, Rows):
             found = found.put_into(np.shape(parameters[name])).astype(parameters[name].dtype, copy=False)
         gradients[name] = found
-    return {"loss": total["loss"], "count": total["count"], "gradients": gradients}
+    losses = total["losses"].put_into((angles,)) if parts else np.zeros(angles)
+    return {"loss": total["loss"], "count": total["count"], "losses": losses, "gradients": gradients}

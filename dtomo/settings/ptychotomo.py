@@ -75,7 +75,7 @@ class JointSettings(RunSettings):
     refine_from: Annotated[int, Field(ge=0)] = 0
     start: str = "zero"
     total_variation: Annotated[float, BeforeValidator(finite), Field(ge=0)] = 0.0
-    signs: bool = False
+    signs: bool = True
     support: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
     slices: Count | None = None
     slab_rows: Annotated[int | Literal["auto"], BeforeValidator(_rows)] = "auto"

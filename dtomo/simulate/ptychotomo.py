@@ -29,7 +29,7 @@ WAVELENGTH, PIXEL_SIZE, DISTANCE = 1.409e-10, 10e-9, 2.0
 """Metres: 8.8 keV, voxels of 10 nm, and a detector at 2 m."""
 FINE = 4
 """Samples along each side of a pixel that an image is the mean of."""
-FILL = 0.38
+FILL = 0.3
 """Radius of the sample, as part of the width that light falls on: there is some vacuum at both sides."""
 BALLS, POSITIONS, SHIFTS = 11, 12, 13
 """Streams of random numbers."""
@@ -225,7 +225,7 @@ def simulate_ptychotomo(
     if light.shape != (frame, frame) or not np.isfinite(light).all() or not np.abs(light).any():
         raise UserError(f"the probe has shape {light.shape}; {(frame, frame)} finite numbers were expected")
     light = light * np.sqrt((photons or 1e6) / (np.abs(light) ** 2).sum())
-    sample = sample_of_balls(size, FILL * (size - 0.7 * frame), phase=phase, seed=seed)
+    sample = _sample(size, frame, phase, seed)
     grid = [_positions(size, frame, step, seed, number) for number in range(len(degrees))]
     positions = np.concatenate(grid)
     angle_of_frame = np.repeat(np.arange(len(degrees)), [len(part) for part in grid])
@@ -259,6 +259,16 @@ def simulate_ptychotomo(
         more=lambda file: _write_truth(file, truth),
     )
     return truth
+
+
+def _sample(size: int, frame: int, phase: float, seed: int) -> Balls:
+    return sample_of_balls(size, FILL * (size - 0.7 * frame), phase=phase, seed=seed)
+
+
+def expected_images(truth: PtychotomoTruth, size: int, angle: int, phase: float = 1.5, seed: int = 0) -> Any:
+    """The transmission of a thin sample at one angle ``(row, column)``, of a scan made with these."""
+    sample = _sample(size, truth.probe.shape[-1], phase, seed)
+    return _images(sample, size, float(truth.angles[angle]), 1)[0]
 
 
 def _refuse(size: int, frame: int, step: float, photons: float, angles: int, slices: int) -> None:
@@ -363,20 +373,28 @@ def read_ptychotomo_truth(path: str | os.PathLike[str]) -> PtychotomoTruth:
     return PtychotomoTruth(path=Path(path), **given)
 
 
-def resampled_probe(probe: ArrayLike, size: int) -> NDArray[np.complex128]:
-    """A probe on fewer pixels that are larger: the middle of its spectrum, cut out; its power is 1.
+def resampled_probe(probe: ArrayLike, size: int, band: float = 0.5) -> NDArray[np.complex128]:
+    """A probe on fewer pixels that are larger: the middle of its spectrum, in the middle of that of the result.
+
+    Waves behind the sample then hold frequencies that the pixels of the sample can: with a probe that fills its band
+    they would not, and images could not be moved by parts of a pixel.
 
     Parameters
     ----------
     probe
         ``(row, column)``, square.
     size
-        Rows and columns wanted, at most as many as there are.
+        Rows and columns wanted.
+    band
+        Part of the result's spectrum, along each side, that the light fills. Power is 1.
     """
     wide = np.asarray(probe, np.complex128)
-    if wide.ndim != 2 or wide.shape[0] != wide.shape[1] or not 2 <= size <= len(wide):
-        raise UserError(f"a square probe of at least {size} × {size} pixels was expected; got {wide.shape}")
+    kept = 2 * round(size * band / 2)
+    if wide.ndim != 2 or wide.shape[0] != wide.shape[1] or not 2 <= kept <= min(size, len(wide)):
+        raise UserError(f"a square probe of at least {kept} × {kept} pixels was expected; got {wide.shape}")
     spectrum = np.fft.fftshift(np.fft.fft2(wide))
-    first = len(wide) // 2 - size // 2
-    found = np.fft.ifft2(np.fft.ifftshift(spectrum[first : first + size, first : first + size]))
-    return np.asarray(found / np.sqrt((np.abs(found) ** 2).sum()))
+    first, place = len(wide) // 2 - kept // 2, size // 2 - kept // 2
+    found = np.zeros((size, size), np.complex128)
+    found[place : place + kept, place : place + kept] = spectrum[first : first + kept, first : first + kept]
+    moved = np.fft.ifft2(np.fft.ifftshift(found))
+    return np.asarray(moved / np.sqrt((np.abs(moved) ** 2).sum()))

@@ -53,7 +53,7 @@ def blobs(rows: int, width: int, seed: int = 0, strength: float = 0.06) -> Any:
     z, y, x = np.indices((rows, width, width), np.float32)
     volume = np.zeros((rows, width, width), np.complex64)
     for _ in range(8):
-        middle = random.uniform(0.3, 0.7, 3) * (rows, width, width)
+        middle = random.uniform(0.38, 0.62, 3) * (rows, width, width)
         size = random.uniform(0.06, 0.12) * width
         distance = (z - middle[0]) ** 2 + (y - middle[1]) ** 2 + (x - middle[2]) ** 2
         volume += np.exp(-distance / size**2) * (-1 + random.uniform(0.05, 0.3) * 1j)
