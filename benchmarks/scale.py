@@ -8,6 +8,10 @@ use before sending out its tasks takes longer than computing them.
 separable  a SIRT iteration of complex projections: one task per slab, nothing is exchanged
 coupled    the same with a 3-D regulariser: one slice of each neighbour, and a sum of three numbers
 shared     the same with a gradient of what all slabs share (an image of 2048² complex64), summed and sent back
+
+A second table is for joint ptycho-tomography (`dtomo.ptychotomo`), an epoch of Adam with 6 subsets of 1000 angles and
+2000 frames of 256² each: tasks, bytes and memory as the run would have them, and seconds predicted from the rates of
+this machine's kernels (frames through the model, voxels projected), measured first.
 """
 
 import argparse
@@ -139,6 +143,120 @@ def measure(iteration: Iteration, cost: float) -> dict[str, Any]:
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Of one core: seconds for a frame of 256² (loss and gradients), and for a complex voxel and angle, to and fro."""
+
+    frame: float
+    voxel: float
+
+
+def kernel_rates(quick: bool = False) -> Rates:
+    """Measured with one thread."""
+    import numpy as np
+
+    from dtomo.geometry import ParallelBeam
+    from dtomo.operators.projection import ParallelProjector
+    from dtomo.ptycho.frames import FrameBlock
+    from dtomo.ptycho.model import PtychoModel
+    from dtomo.threads import using_threads
+
+    width, slices, angles = (64, 16, 16) if quick else (512, 64, 32)
+    random = np.random.default_rng(0)
+    given = {
+        "object": np.ones((1, 1, 400, 400), np.complex64),
+        "probe": random.standard_normal((1, 256, 256)).astype(np.complex64),
+        "positions": random.uniform(0, 140, (16, 2)),
+    }
+    block = FrameBlock(np.arange(16), random.poisson(9, (16, 256, 256)).astype(np.uint16))
+    model, projector = (
+        PtychoModel((256, 256)),
+        ParallelProjector(ParallelBeam(np.linspace(0, 180, angles), width), slices, np.complex64),
+    )
+    volume = projector.zeros()
+
+    def least(work: Any) -> float:
+        work()
+        samples = []
+        for _ in range(2 if quick else 5):
+            start = time.perf_counter()
+            work()
+            samples.append(time.perf_counter() - start)
+        return min(samples)
+
+    with using_threads(1):
+        frame = least(lambda: model.loss_and_gradient(given, block)) / 16
+        voxel = least(lambda: projector.adjoint(projector.forward(volume))) / (volume.size * angles)
+    return Rates(frame, voxel)
+
+
+def joint(width: int, workers: int, threads: int, memory: int, rates: Rates, cost: float) -> dict[str, Any]:
+    """Counts of an epoch of joint ptycho-tomography of `width`³ voxels."""
+    import types
+
+    import numpy as np
+
+    from dtomo.distributed.clusters import Resources
+    from dtomo.ptychotomo.cluster_driver import ClusterJointRunner
+    from dtomo.ptychotomo.cost import JointSizes, make_plan
+    from dtomo.settings import JointSettings
+
+    settings = JointSettings(scan=Path("scan.h5"), output=Path("out.zarr"))
+    angles, per_angle = width // 2, width
+    sizes = JointSizes(settings, (angles * per_angle, 256, 256), 2, angles, width, width)
+    plan = make_plan(sizes, Resources(workers, threads, memory))
+    runner = ClusterJointRunner.__new__(ClusterJointRunner)
+    key = types.SimpleNamespace(key=("dtomo-joint-000000000000", 0))
+    addresses = [f"tcp://10.0.{i // 250}.{i % 250}:40000" for i in range(workers)]
+    runner.__dict__ |= {
+        "_name": "dtomo-joint-000000000000", "_passes": 0, "_placed": key, "_common": key, "_workers": addresses,
+        "_layout": types.SimpleNamespace(slabs=plan.slabs), "_ends": [key] * plan.slabs,
+        "_homes": graph.spread(plan.slabs, addresses),
+    }  # fmt: skip
+    tasks = runner._tasks(np.arange(sizes.subset), ("report", 0))
+    steps = -(-angles // sizes.subset)
+    busy = min(workers, plan.slabs)
+    even = -(-plan.slabs // busy) * busy / plan.slabs
+    frames = angles * per_angle * rates.frame / threads / busy * even
+    projected = width**3 * angles * rates.voxel / threads / busy * even
+    return {
+        "width": width,
+        "workers": workers,
+        "slabs": plan.slabs,
+        "slab_rows": plan.slab_rows,
+        "in_files": plan.slab_memory is not None,
+        "tasks": len(tasks) * steps,
+        "graph_bytes": graph.graph_bytes(tasks) * steps,
+        "moved": plan.moved,
+        "memory": plan.worker_memory,
+        "frames_seconds": frames,
+        "projecting_seconds": projected,
+        "scheduling_seconds": cost * len(tasks) * steps,
+        "fits": plan.fits,
+    }
+
+
+def joint_table(rows: list[dict[str, Any]]) -> str:
+    """For people."""
+    head = ["volume", "workers", "slabs", "tasks", "graphs", "moved", "memory of a worker", "frames", "projecting"]
+    lines = [
+        [
+            f"{row['width']}³",
+            str(row["workers"]),
+            f"{row['slabs']} × {row['slab_rows']}" + (" (in files)" if row["in_files"] else ""),
+            str(row["tasks"]),
+            size(row["graph_bytes"]),
+            size(row["moved"]),
+            size(row["memory"]) + ("" if row["fits"] else " (too much)"),
+            f"{number(row['frames_seconds'])} s",
+            f"{number(row['projecting_seconds'])} s",
+            f"{number(row['scheduling_seconds'])} s",
+        ]
+        for row in rows
+    ]
+    return table([*head, "scheduling"], lines)
+
+
 def task_cost(slabs: int = 125, iterations: int = 8) -> float:
     """Seconds of processor time of scheduler and client per task that does nothing, on two real workers."""
     from dtomo.distributed.clusters import Resources, connect
@@ -185,6 +303,7 @@ def main() -> None:
     parser.add_argument("--angles", type=int, help="default: 1.5 times the width")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--cost", type=float, help="milliseconds of scheduler and client per task; default: measured")
+    parser.add_argument("--memory", type=float, default=128.0, help="of each worker, GB, for the second table")
     parser.add_argument("--json", type=Path, help="also write what was counted here")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
     chosen = parser.parse_args()
@@ -200,8 +319,16 @@ def main() -> None:
     ]
     head = "voxels,kind,workers,slabs × slices,tasks,graph,build,network,memory each,scheduling,kernels,workers to"
     print(table(head.split(","), _lines(rows)))
-    print("\nworkers to: as many as an iteration can use before its scheduling takes longer than its kernels")
-    write_json(chosen.json, ["dask", "distributed"], task_cost=cost, rows=rows)
+    print("\nworkers to: as many as an iteration can use before its scheduling takes longer than its kernels\n")
+    rates = kernel_rates(chosen.quick)
+    memory = int(chosen.memory * 1e9)
+    joints = [joint(chosen.widths[0], workers, chosen.threads, memory, rates, cost) for workers in (4, 8, 64)]
+    print(
+        f"joint ptycho-tomography, {chosen.threads} threads and {size(memory)} for a worker; one core takes "
+        f"{1e3 * rates.frame:.2f} ms for a frame of 256², {1e9 * rates.voxel:.3f} ns for a voxel and angle, to and fro"
+    )
+    print(joint_table(joints))
+    write_json(chosen.json, ["dask", "distributed"], task_cost=cost, rows=rows, joint=joints)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,8 @@ def run(
     for note in (*opened.warnings, *scans.doubts(data, settings)):
         say(f"note: {note}")
     wanted = resources_of(settings, say)
+    if wanted.devices:
+        raise UserError("joint reconstructions compute on the CPU only so far; leave out --devices and --cluster cuda")
     inputs = record.describe_inputs(opened.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=opened.inputs, overwrite=overwrite, resume=resume)
