@@ -177,7 +177,8 @@ def test_peak_memory_is_near_the_plan(tmp_path):
     settings = ReconSettings(scan=path, output=tmp_path / "out.zarr", center=255.5, workers=1, slab=32)
     done = run(settings, quiet=True)
     measured = max(done.summary["peak_memory"].values())
-    assert measured == pytest.approx(done.plan.worker_memory, rel=0.2)
+    # less where libraries were loaded before the worker was forked: their pages are not its own
+    assert 0.65 * done.plan.worker_memory <= measured <= 1.2 * done.plan.worker_memory
 
 
 @pytest.fixture(scope="module")
