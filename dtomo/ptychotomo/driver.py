@@ -289,9 +289,9 @@ def run(
     folder
         Where checkpoints are kept; if it holds one, the run goes on from there. On a cluster, all workers see it.
     every
-        Epochs from one checkpoint to the next.
+        Epochs from one checkpoint to the next; there is one at the end, too.
     made_with
-        What a checkpoint has to be made with to be taken.
+        What a checkpoint has to be made with to be taken; one made with something else is refused.
     memory
         Bytes that this process may use, without a client.
 
@@ -306,6 +306,8 @@ def run(
     ------
     StoppedError
         Workers are lost again and again.
+    UserError
+        A checkpoint made with something else.
     """
     made_with = made_with or {}
     runner: JointRunner
@@ -325,12 +327,15 @@ def run(
                     loss, count = runner.epoch(done)
                     history = np.concatenate([history, [[loss, count]]])
                     done += 1
-                    if folder is not None and (done % every == 0 or done == epochs):
+                    due = done % every == 0 or done == epochs
+                    if folder is not None and due:
                         runner.save(folder, done, history, made_with)
                     if done > best:
                         best, tries = done, 0
                     seconds = time.monotonic() - started
                     if on_epoch is not None and on_epoch(JointReport(done, epochs, loss, count, seconds)):
+                        if folder is not None and not due:
+                            runner.save(folder, done, history, made_with)
                         break
                 found = runner.each(finish or _rows)
                 return JointResult(runner.parameters(), history, done, setbacks), found
