@@ -100,8 +100,8 @@ def reconstruct(
         raise UserError(f"on_epoch is called with a report after each epoch; got {shown(repr(on_epoch))}")
     if frame_memory is not None and (not isinstance(frame_memory, int) or frame_memory < 0):
         raise UserError(f"frame_memory is a whole number of bytes from 0; got {shown(repr(frame_memory))}")
-    _check_client(client)
-    data = _data(frames, positions, mask, dark, None if isinstance(probe, str) else probe)
+    check_client(client)
+    data = data_of_arrays(frames, positions, mask, dark, None if isinstance(probe, str) else probe)
     if isinstance(probe, str):
         settings["probe"] = probe
     elif probe is not None:
@@ -117,8 +117,14 @@ def reconstruct(
     return solve(data, prepare(data, asked), asked, where, on_epoch=told)
 
 
-def _check_client(client: Any) -> None:
-    """A client that answers at once, or none."""
+def check_client(client: Any) -> None:
+    """A client that answers at once, or none.
+
+    Raises
+    ------
+    UserError
+        Neither.
+    """
     if client is None:
         return
     from distributed import Client
@@ -130,9 +136,16 @@ def _check_client(client: Any) -> None:
         )
 
 
-def _data(
+def data_of_arrays(
     frames: Any, positions: Any, mask: NDArray[Any] | None, dark: NDArray[Any] | None, probe: NDArray[Any] | None
 ) -> Data:
+    """Arrays in the form of the models, checked; see `reconstruct` for what they are.
+
+    Raises
+    ------
+    UserError
+        Arrays that do not fit.
+    """
     if isinstance(frames, Data):
         if positions is not None:
             raise UserError("a scan has its own positions; give frames and positions, or the scan alone")

@@ -134,7 +134,7 @@ def first_volume(data: JointData, settings: JointSettings, client: "Client | Non
     if settings.start == "two-step":
         from dtomo.ptychotomo.start import two_step
 
-        return functools.partial(_rows_of, two_step(data, settings, client=client).volume)
+        return functools.partial(rows_of, two_step(data, settings, client=client).volume)
     check_start(data, settings)
     path = Path(settings.start)
     attributes = read_parameters(path)["attributes"]
@@ -166,7 +166,8 @@ def _nothing(columns: int, place: SlabPlace) -> NDArray[Any]:
     return np.zeros((place.height, columns, columns), np.complex64)
 
 
-def _rows_of(volume: NDArray[Any], place: SlabPlace) -> NDArray[Any]:
+def rows_of(volume: NDArray[Any], place: SlabPlace) -> NDArray[Any]:
+    """A start: the rows of a volume ``(z, y, x)`` that is held whole."""
     return np.array(volume[place.start : place.stop])
 
 

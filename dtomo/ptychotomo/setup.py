@@ -251,9 +251,19 @@ def _taken(frames: Data, one: PtychoSettings, pattern: first.Pattern) -> float:
     return max(1e-3, pattern.photons / photons_of(frames, one, pattern))
 
 
+def reach_of(settings: JointSettings) -> int:
+    """Pixels that shifts may go."""
+    return REACH if "shifts" in settings.refine else 0
+
+
+def least_rows(data: JointData, settings: JointSettings) -> int:
+    """Of a slab."""
+    return min(data.image_shape[0], data.frames.frame_shape[0] + reach_of(settings))
+
+
 def layout_of(data: JointData, settings: JointSettings, slab_rows: int | None) -> Layout:
     """Slabs and the frames of each."""
-    reach = REACH if "shifts" in settings.refine else 0
+    reach = reach_of(settings)
     rows = data.frames.frame_shape[0]
     return cut(
         data.image_shape[0], slab_rows, rows, data.frames.positions, data.angle_of_frame, len(data.angles), reach=reach
