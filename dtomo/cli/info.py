@@ -67,11 +67,15 @@ def describe(settings: "ReconSettings") -> list[str]:
     """
     from dtomo import io
     from dtomo.cli.info_ptycho import ptycho_lines
+    from dtomo.cli.info_ptychotomo import joint_lines
     from dtomo.io.ptycho.opening import open_ptycho, recognise_ptycho
 
     path = settings.scan
     if path.exists() and settings.angles is None and recognise_ptycho(path) is not None:
         return ptycho_lines(open_ptycho(path, dataset=settings.dataset))
+    joint = joint_lines(path)
+    if joint is not None:
+        return joint
     try:
         scan = _open(settings)
     except UserError as as_scan:

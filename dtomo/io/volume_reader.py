@@ -215,8 +215,9 @@ def _describe_zarr(path: Path, item: zarr.Array | zarr.Group, level: int, unfini
     ome: Any = attributes.get("ome", attributes)
     scales = ome.get("multiscales") if isinstance(ome, dict) else None
     if not scales:
-        names = sorted(name for name, _ in item.arrays())
-        raise UserError(f"{path} is a Zarr group without OME metadata (arrays {names}); open one of its arrays")
+        arrays, groups = (sorted(name for name, _ in members) for members in (item.arrays(), item.groups()))
+        inside = f"arrays {arrays}" + (f", groups {groups}" if groups else "")
+        raise UserError(f"{path} is a Zarr group without OME metadata ({inside}); open one of these")
     own: Any = attributes.get("dtomo", {})
     complete = bool(own.get("complete", True))
     if not complete and not unfinished:

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from dtomo import __version__
 from dtomo.algorithms.resolution import FourierCorrelation
 from dtomo.device import to_host
+from dtomo.errors import UserError
+from dtomo.io.output import progress_folder
 from dtomo.io.volumes import create_volume
 from dtomo.ptychotomo.driver import JointResult
 from dtomo.ptychotomo.engine import SlabPlace
@@ -133,8 +135,27 @@ def write_parameters(
     }
 
 
+def open_parameters(output: Path) -> tuple[zarr.Group, dict[str, Any]]:
+    """The arrays that `write_parameters` wrote, and its attributes.
+
+    Raises
+    ------
+    UserError
+        No result of ``dtomo ptychotomo``, or one that is unfinished.
+    """
+    if progress_folder(output).exists():
+        raise UserError(f"{output} is unfinished; finish it with --resume, then open it")
+    noted: Any = None
+    if (output / "zarr.json").is_file():
+        group = zarr.open_group(output, mode="r")
+        noted = group.attrs.get("dtomo")
+    if not isinstance(noted, dict) or noted.get("kind") != "ptychotomo":
+        raise UserError(f"{output} is no result of dtomo ptychotomo; give the folder that one wrote")
+    return group, noted
+
+
 def read_parameters(output: Path) -> dict[str, Any]:
-    """What `write_parameters` wrote, by name, and ``"attributes"``."""
-    group = zarr.open_group(output, mode="r")
+    """What `write_parameters` wrote, by name, and ``"attributes"``; raises as `open_parameters`."""
+    group, noted = open_parameters(output)
     found: dict[str, Any] = {name: np.asarray(array[...]) for name, array in group.arrays()}
-    return {**found, "attributes": dict(group.attrs["dtomo"])}
+    return {**found, "attributes": noted}

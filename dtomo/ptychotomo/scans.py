@@ -17,7 +17,7 @@ from dtomo.ptycho.plausible import check_positions
 from dtomo.ptycho.setup import Data
 from dtomo.ptychotomo.driver import Start
 from dtomo.ptychotomo.engine import SlabPlace
-from dtomo.ptychotomo.results import VOLUMES, read_parameters, volume_path
+from dtomo.ptychotomo.results import VOLUMES, open_parameters, volume_path
 from dtomo.ptychotomo.setup import JointData
 from dtomo.settings import JointSettings
 from dtomo.settings.ptycho import PROBES
@@ -137,8 +137,7 @@ def first_volume(data: JointData, settings: JointSettings, client: "Client | Non
         return functools.partial(rows_of, two_step(data, settings, client=client).volume)
     check_start(data, settings)
     path = Path(settings.start)
-    attributes = read_parameters(path)["attributes"]
-    return functools.partial(_from_result, path, float(attributes["wavenumber"] or 1.0))
+    return functools.partial(_from_result, path, float(open_parameters(path)[1]["wavenumber"] or 1.0))
 
 
 def check_start(data: JointData, settings: JointSettings) -> None:
@@ -160,6 +159,7 @@ def check_start(data: JointData, settings: JointSettings) -> None:
         shape = open_volume(volume_path(path, name)).shape
         if shape != wanted:
             raise UserError(f"--start {path}: {name} has {shape} voxels; {wanted} were expected")
+    open_parameters(path)
 
 
 def _nothing(columns: int, place: SlabPlace) -> NDArray[Any]:

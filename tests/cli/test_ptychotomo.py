@@ -129,3 +129,26 @@ def test_wrong_requests_are_one_sentence(scan: Path, tmp_path: Path, words: tupl
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / words[0]).exists()
+
+
+def test_info_of_scans_and_results(scan: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.zarr"
+    assert dtomo("ptychotomo", scan, out, *FEW).returncode == 0
+    done = dtomo("info", scan, out)
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "86 × 16 × 16",
+        "32 × 32 × 32 voxels",
+        "9 to 16",
+        "10 nm",
+        "(z, y, x) float32 in beta.zarr",
+        "1 × 16 × 16",
+    ):
+        assert part in done.stdout
+    assert "delta.zarr" in dtomo("convert", out, tmp_path / "out.mrc").stderr
+    (out / ".dtomo").mkdir()
+    for words in (("info", out), ("ptychotomo", scan, tmp_path / "next.zarr", "--start", out)):
+        refused = dtomo(*words)
+        assert refused.returncode == 2
+        assert "is unfinished" in refused.stderr
+        assert "Traceback" not in refused.stderr
