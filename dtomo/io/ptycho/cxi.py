@@ -208,6 +208,10 @@ def _slope(file: h5py.File, path: Path) -> NDArray[np.float64]:
     if given is not None and given.size == 3:
         normal, where = np.asarray(given, np.float64).reshape(3), f"{path}:/{GEOMETRY}/surface_normal"
     if not abs(normal[2]) > 1e-6 * float(np.linalg.norm(normal)):
+        if where.endswith(
+            "orientation"
+        ):  # turned by 90 degrees, as in tomography: scanned across the beam all the same
+            return np.zeros(2)
         raise UserError(f"{where}: the sample's surface holds the beam, which no position along it can be told from")
     return np.asarray(-normal[:2] / normal[2], np.float64)
 

@@ -2,6 +2,6 @@
 
 from dtomo.io.ptychotomo.opening import open_ptychotomo
 from dtomo.io.ptychotomo.scan import PtychotomoScan
-from dtomo.io.ptychotomo.writer import write_ptychotomo
+from dtomo.io.ptychotomo.writer import write_ptychotomo, write_scan
 
-__all__ = ["PtychotomoScan", "open_ptychotomo", "write_ptychotomo"]
+__all__ = ["PtychotomoScan", "open_ptychotomo", "write_ptychotomo", "write_scan"]

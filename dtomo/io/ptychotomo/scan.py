@@ -2,13 +2,12 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
-from dtomo.io.sources import Frames, Source
+from dtomo.io.sources import SelectedFrames, Source
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,6 +81,8 @@ class PtychotomoScan:
                 raise UserError(
                     f"{self.path} has {count} frames but {name} of shape {array.shape}; {shape} was expected"
                 )
+        if self.angles.ndim != 1:
+            raise UserError(f"{self.path}: angles have shape {self.angles.shape}; one number for each was expected")
         for name, values in (("positions", self.positions), ("angles", self.angles)):
             if not np.isfinite(values).all():
                 raise UserError(f"{self.path}: not all {name} are finite numbers; correct them or leave those out")
@@ -112,42 +113,59 @@ class PtychotomoScan:
         """How many each angle has."""
         return np.bincount(self.angle_of_frame, minlength=len(self.angles))
 
+    def select(self, angles: ArrayLike) -> "PtychotomoScan":
+        """Some of the angles, by their numbers, in this order; frames keep theirs.
 
-@dataclasses.dataclass(frozen=True)
-class TurnedFrames:
-    """Frames seen from behind: frequencies of the opposite sign, as waves exp(-ikz) have them.
+        Raises
+        ------
+        UserError
+            Numbers that do not exist or are there twice.
+        """
+        chosen = np.asarray(angles)
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        there = chosen.dtype.kind in "ui" and chosen.ndim == 1 and ((chosen >= 0) & (chosen < len(self.angles))).all()
+        if not there or len(np.unique(chosen)) != len(chosen):
+            raise UserError(f"{self.path} has angles 0 to {len(self.angles) - 1}; give some of them, each once")
+        numbers = np.full(len(self.angles), -1)
+        numbers[chosen] = np.arange(len(chosen))
+        return self._of(np.flatnonzero(numbers[self.angle_of_frame] >= 0), numbers, self.angles[chosen])
 
-    Attributes
-    ----------
-    base
-        In detector order.
-    """
+    def crop(self, first: int, stop: int) -> "PtychotomoScan":
+        """Only some rows of images and volume, and the frames that lie wholly within them.
 
-    base: Source
+        Parameters
+        ----------
+        first, stop
+            The first row, and the one after the last.
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(frame, row, column)"""
-        return self.base.shape
+        Raises
+        ------
+        UserError
+            No such rows, or no frames within them at two angles at least.
+        """
+        rows, columns = self.image_shape
+        if not 0 <= first < stop <= rows:
+            raise UserError(f"the images of {self.path} have rows 0 to {rows - 1}; there are no rows {first} to {stop}")
+        down = self.positions[:, 0]
+        kept = np.flatnonzero((down >= first) & (down <= stop - self.shape[1]))
+        there = np.unique(self.angle_of_frame[kept])
+        if len(there) < 2:
+            raise UserError(
+                f"rows {first} to {stop} of {self.path} hold whole frames of {len(there)} angles, where two are the "
+                f"least; frames have {self.shape[1]} rows"
+            )
+        numbers = np.full(len(self.angles), -1)
+        numbers[there] = np.arange(len(there))
+        found = self._of(kept, numbers, self.angles[there])
+        positions = found.positions - (first, 0)
+        return dataclasses.replace(found, positions=positions, image_shape=(stop - first, columns))
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the base."""
-        return self.base.dtype
-
-    @property
-    def location(self) -> str:
-        """Of the base."""
-        return self.base.location
-
-    def read(
-        self, frames: Frames = slice(None), rows: slice = slice(None), columns: slice = slice(None)
-    ) -> NDArray[Any]:
-        """As the base's, turned about the pixel of frequency zero."""
-        return turned(self.base.read(frames))[:, rows, columns]
-
-
-def turned(images: NDArray[Any]) -> NDArray[Any]:
-    """Images ``(…, row, column)`` turned about row N // 2, column N // 2: frequency f is where -f was."""
-    shifts = tuple(1 - size % 2 for size in images.shape[-2:])
-    return np.roll(images[..., ::-1, ::-1], shifts, (-2, -1))
+    def _of(self, kept: NDArray[np.int64], numbers: NDArray[np.int64], angles: NDArray[np.float64]) -> "PtychotomoScan":
+        return dataclasses.replace(
+            self,
+            frames=SelectedFrames.of(self.frames, kept),
+            positions=self.positions[kept],
+            angle_of_frame=numbers[self.angle_of_frame[kept]],
+            angles=angles,
+        )

@@ -9,7 +9,7 @@ import pytest
 
 from dtomo.errors import UserError
 from dtomo.io.ptychotomo import open_ptychotomo, write_ptychotomo
-from dtomo.io.ptychotomo.scan import turned
+from dtomo.io.ptychotomo.turning import turned
 from dtomo.simulate.ptycho import simulate_ptycho
 
 LENGTHS = {"pixel_size": 1e-8, "wavelength": 1.4e-10, "distance": 2.0}
@@ -105,8 +105,8 @@ def test_what_is_not_there_or_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "text.h5").write_text("no")
     for given, options, said in (
         (tmp_path / "gone.h5", {}, "no file or folder"),
-        (tmp_path / "text.h5", {}, "no HDF5 file"),
-        (folder, {}, "--angles"),
+        (tmp_path / "text.h5", {}, "no ptychographic scan"),
+        (folder, {}, "does not say its angle"),
         (folder, {"angles": [1.0, 100.0, 170.0]}, "3 angles are given"),
         (path, {"angles": [1.0, 100.0]}, "2 angles are given"),
         (path, {"sign": 0}, "the sign is"),
