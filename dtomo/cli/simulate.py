@@ -112,47 +112,48 @@ def ptycho(
 
 @app.command()
 def ptychotomo(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="HDF5 file, such as joint.h5.")],
-    size: Annotated[int, typer.Option(help="Voxels along a side of the volume.")] = 64,
-    angles: Annotated[int, typer.Option(help="Over a half-turn.")] = 60,
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="HDF5 file, such as joint.h5; a folder if --separate.")],
+    size: Annotated[int | None, typer.Option(help="Voxels along a side of the volume; default 64.")] = None,
+    angles: Annotated[int | None, typer.Option(help="Over a half-turn; default 60.")] = None,
     frame: Annotated[int, typer.Option(help="Rows and columns of a frame.")] = 32,
-    step: Annotated[float, typer.Option(help="Pixels from one position to the next.")] = 5.0,
-    photons: Annotated[float, typer.Option(help="In a frame without sample; 0: no noise.")] = 1e6,
+    step: Annotated[float | None, typer.Option(help="Pixels from one position to the next; default 5.")] = None,
+    overlap: Annotated[
+        float | None,
+        typer.Option(help="In place of --step: part of the light's diameter that neighbours share; negative: gaps."),
+    ] = None,
+    scan_path: Annotated[str | None, typer.Option(help="grid (default) or spiral.")] = None,
+    photons: Annotated[
+        float | None, typer.Option(help="In a frame without sample; 0: no noise; default 1000000.")
+    ] = None,
     probe: Annotated[
         str | None, typer.Option(help="File of a probe, NumPy or FILE.h5:/dataset, cut to the frame's size.")
     ] = None,
-    phase: Annotated[float, typer.Option(help="Of the middle of the sample, radians.")] = 1.5,
-    shifts: Annotated[float, typer.Option(help="Errors of each angle's images, up to so many pixels.")] = 0.0,
-    slices: Annotated[int, typer.Option(help="That the wave goes through; 1: a thin sample.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of sample, positions and noise.")] = 0,
+    phase: Annotated[float | None, typer.Option(help="Of the middle of the sample, radians; default 1.5.")] = None,
+    shifts: Annotated[
+        float | None, typer.Option(help="Errors of each angle's images, up to so many pixels; default 0.")
+    ] = None,
+    slices: Annotated[int | None, typer.Option(help="That the wave goes through; default 1: a thin sample.")] = None,
+    separate: Annotated[bool, typer.Option("--separate", help="A CXI file for each angle, in a folder.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Of sample, positions and noise; default 0.")] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write diffraction frames at many angles of a known volume with photon noise; the truth lies in it, too."""
+    given: dict[str, Any] = {name: value for name, value in locals().items() if value is not None}
+    for name in ("output", "quiet"):
+        del given[name]
     from dtomo.simulate.ptychotomo import resampled_probe, simulate_ptychotomo
 
-    light = None
     if probe is not None:
         from dtomo.io.ptycho.given import given_array
 
-        given = given_array(probe, "probe", kinds="fc")[0]
-        light = resampled_probe(given.reshape(-1, *given.shape[-2:])[0], frame)
-    truth = simulate_ptychotomo(
-        output,
-        size,
-        angles=angles,
-        frame=frame,
-        step=step,
-        photons=photons,
-        probe=light,
-        phase=phase,
-        shifts=shifts,
-        slices=slices,
-        seed=seed,
-        overwrite=overwrite,
-    )
+        light = given_array(probe, "probe", kinds="fc")[0]
+        if light.ndim < 2:
+            raise UserError(f"--probe {probe} has shape {light.shape}; rows and columns were expected")
+        given["probe"] = resampled_probe(light.reshape(-1, *light.shape[-2:])[0], frame)
+    truth = simulate_ptychotomo(output, **given)
     if not quiet:
         print(
             f"{output}: {len(truth.positions)} frames of {frame} × {frame} at {len(truth.angles)} angles, of a volume "
-            f"of {size}³ voxels of {truth.pixel_size * 1e9:g} nm"
+            f"of {len(truth.volume)}³ voxels of {truth.pixel_size * 1e9:g} nm"
         )

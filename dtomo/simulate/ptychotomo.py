@@ -12,119 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
-from dtomo.io.hdf5_files import open_hdf5
-from dtomo.io.ptychotomo.writer import write_ptychotomo
+from dtomo.simulate.balls import Balls, sample_of_balls
 from dtomo.simulate.detector import PROJECTION, generator
-from dtomo.simulate.ptycho_parts import focused_probe
+from dtomo.simulate.ptycho_parts import ScanPath, focused_probe, light_diameter, scan_positions
+from dtomo.simulate.ptychotomo_files import truth_arrays, write_folder, write_one
 
-GROUP = "dtomo_truth"
-"""HDF5 group that holds the truth."""
-
-WAVELENGTH, PIXEL_SIZE, DISTANCE = 1.409e-10, 10e-9, 2.0
-"""Metres: 8.8 keV, voxels of 10 nm, and a detector at 2 m."""
-FINE = 4
-"""Samples along each side of a pixel that an image is the mean of."""
+WAVELENGTH, PIXEL_SIZE = 1.409e-10, 10e-9
+"""Metres: 8.8 keV, voxels of 10 nm."""
+STEP = 5.0
+"""Pixels, where neither a step nor an overlap is asked for."""
 FILL = 0.3
 """Radius of the sample, as part of the width that light falls on: there is some vacuum at both sides."""
-BALLS, POSITIONS, SHIFTS = 11, 12, 13
+POSITIONS, SHIFTS = 12, 13
 """Streams of random numbers."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Balls:
-    """A sample: balls of uniform material, whose refractive indices add up.
-
-    Attributes
-    ----------
-    middles
-        ``(ball, 3)``: z, y, x in voxels from the middle of the volume.
-    radii
-        ``(ball,)``, voxels.
-    values
-        v = k Δ (-δ + iβ) of each, complex128 ``(ball,)``, radians per voxel.
-    """
-
-    middles: NDArray[np.float64]
-    radii: NDArray[np.float64]
-    values: NDArray[np.complex128]
-
-    def volume(self, rows: int, columns: int) -> NDArray[np.complex64]:
-        """v of each voxel ``(z, y, x)``: edges as wide as a voxel, in the middle of which the ball ends."""
-        found = np.zeros((rows, columns, columns), np.complex64)
-        for (z, y, x), radius, value in zip(self.middles, self.radii, self.values):
-            spans = [
-                _span(place + (count - 1) / 2, radius + 1, count)
-                for place, count in ((z, rows), (y, columns), (x, columns))
-            ]
-            grids = np.ix_(*(np.arange(span.start, span.stop) for span in spans))
-            offsets = [
-                grid - (count - 1) / 2 - place for grid, place, count in zip(grids, (z, y, x), (rows, columns, columns))
-            ]
-            distance = np.sqrt(sum(offset**2 for offset in offsets))
-            found[tuple(spans)] += value * np.clip(radius - distance + 0.5, 0, 1)
-        return found
-
-    def projection(
-        self, rows: int, columns: int, angle: float, depths: tuple[float, float] = (-np.inf, np.inf)
-    ) -> NDArray[np.complex128]:
-        """∫ v along the beam ``(row, column)``, of the part between two depths (voxels, from the axis)."""
-        found = np.zeros((rows, columns), np.complex128)
-        turn = np.deg2rad(angle)
-        inside = (np.arange(FINE) + 0.5) / FINE - 0.5
-        for (z, y, x), radius, value in zip(self.middles, self.radii, self.values):
-            across, depth = x * np.cos(turn) + y * np.sin(turn), -x * np.sin(turn) + y * np.cos(turn)
-            down, along = (
-                _span(place + (count - 1) / 2, radius + 1, count) for place, count in ((z, rows), (across, columns))
-            )
-            v = (np.arange(down.start, down.stop)[:, None] + inside).ravel() - (rows - 1) / 2 - z
-            u = (np.arange(along.start, along.stop)[:, None] + inside).ravel() - (columns - 1) / 2 - across
-            half = np.sqrt((radius**2 - v[:, None] ** 2 - u**2).clip(0))
-            chord = np.minimum(depth + half, depths[1]) - np.maximum(depth - half, depths[0])
-            chord = chord.clip(0) * (half > 0)
-            shape = (down.stop - down.start, FINE, along.stop - along.start, FINE)
-            found[down, along] += value * chord.reshape(shape).mean((1, 3))
-        return found
-
-
-def _span(middle: float, reach: float, count: int) -> slice:
-    first = min(max(0, int(np.floor(middle - reach))), count)
-    return slice(first, max(first, min(count, int(np.ceil(middle + reach)) + 1)))
-
-
-def sample_of_balls(size: int, radius: float, *, phase: float = 1.5, seed: int = 0) -> Balls:
-    """A ball with smaller ones in it, some denser and some hollow, δ and β not in proportion.
-
-    Parameters
-    ----------
-    size
-        Voxels along a side of the volume.
-    radius
-        Of the large ball, voxels.
-    phase
-        Of its middle, radians.
-    seed
-        Of the small ones.
-    """
-    random = generator(seed, BALLS)
-    large = radius
-    step = phase / (2 * large)
-    middles, radii, values = [np.zeros(3)], [large], [step * (-1 + 0.1j)]
-    for _ in range(40):
-        radius = random.uniform(0.06, 0.25) * large
-        direction = random.standard_normal(3)
-        place = direction / np.linalg.norm(direction) * (large - radius - 1) * random.uniform(0, 1) ** (1 / 3)
-        middles.append(place)
-        radii.append(radius)
-        if random.uniform() < 0.5:
-            values.append(step * (0.9 - 0.09j))  # nearly hollow
-        else:
-            values.append(step * (-random.uniform(0.5, 1.5) + random.uniform(0.02, 0.3) * 1j))
-    return Balls(np.array(middles), np.array(radii), np.array(values))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -171,15 +75,19 @@ def simulate_ptychotomo(
     *,
     angles: int | ArrayLike = 60,
     frame: int = 32,
-    step: float = 5.0,
+    step: float | None = None,
+    overlap: float | None = None,
+    scan_path: ScanPath = "grid",
     photons: float = 1e6,
     probe: ArrayLike | None = None,
+    sample: Balls | None = None,
     phase: float = 1.5,
     shifts: float = 0.0,
     slices: int = 1,
     pixel_size: float = PIXEL_SIZE,
     wavelength: float = WAVELENGTH,
     seed: int = 0,
+    separate: bool = False,
     overwrite: bool = False,
 ) -> PtychotomoTruth:
     """Write a joint scan of a sample of balls, with photon noise and the truth beside it.
@@ -187,7 +95,7 @@ def simulate_ptychotomo(
     Parameters
     ----------
     output
-        HDF5 file, see `dtomo.io.ptychotomo.writer`.
+        HDF5 file, see `dtomo.io.ptychotomo.writer`; if `separate`, a folder.
     size
         Voxels along a side of the volume; images are size × size.
     angles
@@ -195,14 +103,21 @@ def simulate_ptychotomo(
     frame
         Rows and columns of a frame.
     step
-        Pixels from one position to the next, about; each angle's grid begins elsewhere.
+        Pixels from one position to the next, about; each angle's scan begins elsewhere. Default: 5.
+    overlap
+        In place of a step: the part of the light's diameter that neighbours share, below 1; negative: none, there are
+        gaps.
+    scan_path
+        "grid", uneven by a part of a step, or "spiral", both over all of the image.
     photons
         In a frame that meets no sample; 0: no noise, counts of 10⁶ photons as floats.
     probe
         ``(row, column)`` of frame × frame pixels, in any unit; default: a focused one. The file holds it as first
         guess.
+    sample
+        Default: a ball with smaller ones in it.
     phase
-        Of the sample's middle, radians.
+        Of the default sample's middle, radians.
     shifts
         Errors of the images of each angle: uniform up to so many pixels, in rows and columns.
     slices
@@ -211,8 +126,11 @@ def simulate_ptychotomo(
         Metres.
     seed
         Of sample, positions, shifts and noise.
+    separate
+        Write a CXI file for each angle (which it states), ``angles.txt`` and ``probe.npy`` into a folder, and the truth
+        into an HDF5 file beside it.
     overwrite
-        Replace a file that exists.
+        Replace what exists.
 
     Raises
     ------
@@ -220,45 +138,49 @@ def simulate_ptychotomo(
         Sizes that do not fit, an output that is refused.
     """
     degrees = np.arange(angles) * 180.0 / angles if isinstance(angles, int) else np.asarray(angles, np.float64)
-    _refuse(size, frame, step, photons, len(degrees), slices)
-    light = focused_probe(frame) if probe is None else np.asarray(probe, np.complex128)
-    if light.shape != (frame, frame) or not np.isfinite(light).all() or not np.abs(light).any():
-        raise UserError(f"the probe has shape {light.shape}; {(frame, frame)} finite numbers were expected")
-    light = light * np.sqrt((photons or 1e6) / (np.abs(light) ** 2).sum())
-    sample = _sample(size, frame, phase, seed)
-    grid = [_positions(size, frame, step, seed, number) for number in range(len(degrees))]
-    positions = np.concatenate(grid)
-    angle_of_frame = np.repeat(np.arange(len(degrees)), [len(part) for part in grid])
-    errors = (
-        generator(seed, SHIFTS).uniform(-shifts, shifts, (len(degrees), 2)) if shifts else np.zeros((len(degrees), 2))
-    )
+    _refuse(size, frame, photons, degrees, slices)
+    light = _light(probe, frame, photons)
+    pace = _pace(step, overlap, light)
+    if not 0 < pace <= size:
+        raise UserError(f"the step is above 0 and at most the size, {size}; got {pace}")
+    if sample is None:
+        sample = _sample(size, frame, phase, seed)
+    grid = [_positions(size, frame, pace, scan_path, seed, number) for number in range(len(degrees))]
+    moved = generator(seed, SHIFTS).uniform(-shifts, shifts, (len(degrees), 2)) if shifts else None
     truth = PtychotomoTruth(
         path=Path(output),
         volume=sample.volume(size, size),
         probe=light[None].astype(np.complex64),
         angles=degrees,
-        angle_of_frame=angle_of_frame,
-        positions=positions,
-        shifts=errors,
+        angle_of_frame=np.repeat(np.arange(len(degrees)), [len(part) for part in grid]),
+        positions=np.concatenate(grid),
+        shifts=np.zeros((len(degrees), 2)) if moved is None else moved,
         pixel_size=pixel_size,
         wavelength=wavelength,
     )
+    write = write_folder if separate else write_one
     made = _frames(sample, truth, size, slices, photons, seed)
-    write_ptychotomo(
-        output,
-        made,
-        angles=degrees,
-        angle_of_frame=angle_of_frame,
-        positions=positions,
-        image_shape=(size, size),
-        frame_shape=(frame, frame),
-        dtype=np.uint32 if photons else np.float32,
-        probe=truth.probe,
-        attributes={"pixel_size": pixel_size, "wavelength": wavelength, "distance": DISTANCE},
-        overwrite=overwrite,
-        more=lambda file: _write_truth(file, truth),
-    )
+    write(truth, made, np.dtype(np.uint32 if photons else np.float32), overwrite)
     return truth
+
+
+def _light(probe: ArrayLike | None, frame: int, photons: float) -> NDArray[np.complex128]:
+    """The probe, its squares in photons."""
+    light = focused_probe(frame) if probe is None else np.asarray(probe, np.complex128)
+    if light.shape != (frame, frame) or not np.isfinite(light).all() or not np.abs(light).any():
+        raise UserError(f"the probe has shape {light.shape}; {(frame, frame)} finite numbers were expected")
+    return np.asarray(light * np.sqrt((photons or 1e6) / (np.abs(light) ** 2).sum()))
+
+
+def _pace(step: float | None, overlap: float | None, light: NDArray[np.complex128]) -> float:
+    """Pixels from one position to the next."""
+    if overlap is None:
+        return STEP if step is None else step
+    if step is not None:
+        raise UserError("step and overlap say the same; give one of them")
+    if not overlap < 1:
+        raise UserError(f"the overlap is a part of the light's diameter, below 1; got {overlap}")
+    return (1 - overlap) * light_diameter(light[None])
 
 
 def _sample(size: int, frame: int, phase: float, seed: int) -> Balls:
@@ -271,22 +193,32 @@ def expected_images(truth: PtychotomoTruth, size: int, angle: int, phase: float 
     return _images(sample, size, float(truth.angles[angle]), 1)[0]
 
 
-def _refuse(size: int, frame: int, step: float, photons: float, angles: int, slices: int) -> None:
+def _refuse(size: int, frame: int, photons: float, degrees: NDArray[np.float64], slices: int) -> None:
     if frame < 4 or size < frame:
         raise UserError(f"frames have at least 4 pixels and fit into images of {size}; got {frame}")
-    if not 0 < step <= size:
-        raise UserError(f"the step is above 0 and at most the size, {size}; got {step}")
-    if not 0 <= photons < 1e9 or angles < 2 or slices < 1:
+    if not 0 <= photons < 1e9 or len(degrees) < 2 or slices < 1:
         raise UserError(
-            f"photons are from 0 to below 1e9, angles 2 at least, slices 1 at least; got {photons}, {angles} and "
+            f"photons are from 0 to below 1e9, angles 2 at least, slices 1 at least; got {photons}, {len(degrees)} and "
             f"{slices}"
         )
+    if degrees.ndim != 1 or not np.isfinite(degrees).all():
+        raise UserError("angles are finite numbers of degrees, or how many there are")
 
 
-def _positions(size: int, frame: int, step: float, seed: int, angle: int) -> NDArray[np.float64]:
-    """A grid that covers the image, begun anywhere and a little uneven, row by row."""
+def _positions(size: int, frame: int, step: float, path: ScanPath, seed: int, angle: int) -> NDArray[np.float64]:
+    """Positions that cover the image, begun anywhere and a little uneven."""
     random, room = generator(seed, POSITIONS, angle), size - frame
     begins = random.uniform(0, min(step, room + 1e-9), 2)
+    if path == "spiral":
+        turn = random.uniform(0, 2 * np.pi)
+        reach = room / np.sqrt(2) + 2 * step
+        points = scan_positions(int(np.ceil(np.pi * (reach / step) ** 2)), step, path, seed)
+        points = points @ [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]] + room / 2
+        points += begins - min(step, room) / 2
+        inside = points[((points >= 0) & (points <= room)).all(1)]
+        return inside if len(inside) else points[:1].clip(0, room)
+    if path != "grid":
+        raise UserError(f"there is no scan path {path!r}; choose spiral or grid")
     rows, columns = (np.arange(begin, room + 1e-9, step) for begin in begins)
     grid = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2)
     return np.asarray((grid + random.uniform(-0.15, 0.15, grid.shape) * step).clip(0, room))
@@ -348,29 +280,15 @@ def expected_counts(
     return np.asarray(np.fft.fftshift(np.abs(np.fft.fft2(wave, norm="ortho")) ** 2))
 
 
-def _write_truth(file: h5py.File, truth: PtychotomoTruth) -> None:
-    group = file.create_group(GROUP)
-    for name in ("volume", "probe", "shifts"):
-        group[name] = getattr(truth, name)
-
-
 def read_ptychotomo_truth(path: str | os.PathLike[str]) -> PtychotomoTruth:
-    """The truth in a simulated joint scan.
+    """The truth of a simulated joint scan: in the file, or beside the folder.
 
     Raises
     ------
     UserError
-        A file without it.
+        There is none.
     """
-    with open_hdf5(Path(path)) as file:
-        if GROUP not in file:
-            raise UserError(f"{path} holds no truth: it was not simulated by dtomo")
-        group = file[GROUP]
-        arrays = {name: np.asarray(group[name]) for name in ("volume", "probe", "shifts")}
-        stated = {name: np.asarray(file[name]) for name in ("angles", "angle_of_frame", "positions")}
-        lengths = {name: float(file.attrs[name]) for name in ("pixel_size", "wavelength")}
-    given: dict[str, Any] = {**arrays, **stated, **lengths}
-    return PtychotomoTruth(path=Path(path), **given)
+    return PtychotomoTruth(path=Path(path), **truth_arrays(Path(path)))
 
 
 def resampled_probe(probe: ArrayLike, size: int, band: float = 0.5) -> NDArray[np.complex128]:

@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.io.ptychotomo import open_ptychotomo
 from dtomo.operators.projection import ParallelProjector
+from dtomo.simulate.balls import Balls
+from dtomo.simulate.ptycho_parts import focused_probe, light_diameter
 from dtomo.simulate.ptychotomo import (
-    Balls,
     expected_counts,
     expected_images,
     read_ptychotomo_truth,
@@ -79,7 +82,77 @@ def test_a_probe_on_fewer_pixels_keeps_its_spectrum() -> None:
 
 
 def test_sizes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    for given in ({"frame": 40}, {"step": 0}, {"photons": -1.0}, {"angles": 1}, {"probe": np.ones((3, 3))}):
+    for given in (
+        {"frame": 40},
+        {"frame": 2},
+        {"step": 0},
+        {"step": 3, "overlap": 0.5},
+        {"overlap": 1.0},
+        {"scan_path": "round"},
+        {"angles": [0.0, np.nan]},
+        {"photons": -1.0},
+        {"angles": 1},
+        {"probe": np.ones((3, 3))},
+    ):
         with pytest.raises(UserError):
             simulate_ptychotomo(tmp_path / "no.h5", **{"size": 24, "frame": 10, **given})
     assert not (tmp_path / "no.h5").exists()
+
+
+def test_a_file_for_each_angle_is_the_same_scan(tmp_path: Path) -> None:
+    given = {"angles": [0.0, 40.0, 90.0, 131.5], "frame": 12, "step": 4, "shifts": 1.0, "seed": 5}
+    truth = simulate_ptychotomo(tmp_path / "one.h5", 26, **given)
+    parts = simulate_ptychotomo(tmp_path / "parts", 26, separate=True, **given)
+    one, many = open_ptychotomo(tmp_path / "one.h5"), open_ptychotomo(tmp_path / "parts")
+    np.testing.assert_allclose(many.angles, one.angles)
+    np.testing.assert_array_equal(many.angle_of_frame, one.angle_of_frame)
+    np.testing.assert_array_equal(many.frames.read(), one.frames.read())
+    apart = many.positions - one.positions
+    np.testing.assert_allclose(apart, np.broadcast_to(apart[0], apart.shape), atol=1e-9)
+    middle = [(scan.image_shape[1] - 1) / 2 for scan in (one, many)]
+    assert abs(apart[0, 1] - (middle[1] - middle[0])) < 1e-9  # as far from the axis
+    for name in ("pixel_size", "wavelength", "distance"):
+        assert getattr(many, name) == pytest.approx(getattr(one, name), rel=1e-9)
+    again = read_ptychotomo_truth(tmp_path / "parts")
+    for name in ("volume", "probe", "shifts", "positions", "angle_of_frame"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(truth, name))
+    np.testing.assert_array_equal(np.loadtxt(tmp_path / "parts" / "angles.txt"), parts.angles)
+    with pytest.raises(UserError, match="exists"):
+        simulate_ptychotomo(tmp_path / "parts", 26, separate=True, **given)
+    fewer = {**given, "angles": [10.0, 20.0]}
+    simulate_ptychotomo(tmp_path / "parts", 26, separate=True, overwrite=True, **fewer)
+    assert open_ptychotomo(tmp_path / "parts").angles.tolist() == [10.0, 20.0]
+
+
+@pytest.mark.parametrize("scan_path", ["grid", "spiral"])
+@pytest.mark.parametrize("overlap", [0.6, -0.3])
+def test_neighbours_share_as_much_of_the_light_as_asked(tmp_path: Path, scan_path: str, overlap: float) -> None:
+    truth = simulate_ptychotomo(
+        tmp_path / "a.h5", 64, angles=3, frame=16, overlap=overlap, scan_path=scan_path, photons=0
+    )
+    step = (1 - overlap) * light_diameter(focused_probe(16)[None])
+    for angle in range(3):
+        places = truth.positions[truth.angle_of_frame == angle]
+        nearest = cKDTree(places).query(places, k=2)[0][:, 1]
+        assert 0.7 * step < np.median(nearest) < 1.3 * step
+        assert abs(len(places) / ((64 - 16) / step + 1) ** 2 - 1) < 0.5  # one for each step² of the image
+    first = [truth.positions[truth.angle_of_frame == angle][0] for angle in range(3)]
+    assert not np.allclose(first[0], first[1], atol=0.1)
+
+
+def test_a_sample_of_ones_own_is_its_truth(tmp_path: Path) -> None:
+    ball = one_ball(5.0, (1.0, -2.0, 3.0))
+    truth = simulate_ptychotomo(tmp_path / "a.h5", 24, angles=[0.0, 90.0], frame=8, step=4, photons=0, sample=ball)
+    np.testing.assert_array_equal(truth.volume, ball.volume(24, 24))
+    mass = 4 / 3 * np.pi * 5.0**3 * (-0.01 + 0.002j)
+    assert abs(truth.volume.sum() - mass) < 2e-3 * abs(mass)
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["frames"].chunks == (1, 8, 8)
+
+
+def test_rotation_about_the_axis_of_a_ball_on_it_changes_nothing() -> None:
+    ball = one_ball(5.0, (2.0, 0.0, 0.0))
+    for angle in (37.0, 90.0, 180.0):
+        np.testing.assert_allclose(ball.projection(20, 21, angle), ball.projection(20, 21, 0.0), atol=1e-12)
+    off = one_ball(4.0, (0.0, 3.0, -2.0))
+    np.testing.assert_allclose(off.projection(20, 21, 225.0)[:, ::-1], off.projection(20, 21, 45.0), atol=1e-12)

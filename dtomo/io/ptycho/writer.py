@@ -19,7 +19,9 @@ TOGETHER = 2**24
 VERSION = 150
 
 
-def write_cxi(path: str | os.PathLike[str], scan: PtychoScan, *, overwrite: bool = False) -> Path:
+def write_cxi(
+    path: str | os.PathLike[str], scan: PtychoScan, *, rotation_angle: float | None = None, overwrite: bool = False
+) -> Path:
     """Write a scan as CXI, a few frames at a time: what it is now, crops and flips included.
 
     Lengths are metres, energies joules. ``translation`` is the motion of the sample ``(frame, 3)`` as (x, y, z), along
@@ -31,6 +33,8 @@ def write_cxi(path: str | os.PathLike[str], scan: PtychoScan, *, overwrite: bool
         Of the new file; it appears under its name when it is whole.
     scan
         With wavelength, distance and detector pixel.
+    rotation_angle
+        Of the sample, degrees, where this is one of several scans: ``entry_1/sample_1/rotation_angle``.
     overwrite
         Replace a file that exists.
 
@@ -60,6 +64,9 @@ def write_cxi(path: str | os.PathLike[str], scan: PtychoScan, *, overwrite: bool
         _write_per_frame(file, "translation", -_metres(scan) @ directions.T)
         if scan.intensities is not None:
             _write_per_frame(file, "intensities", scan.intensities)
+        if rotation_angle is not None:
+            file[f"{ENTRY}/sample_1/rotation_angle"] = float(rotation_angle)
+            file[f"{ENTRY}/sample_1/rotation_angle"].attrs["units"] = "degrees"
         file.flush()
     return target
 
