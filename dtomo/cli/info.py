@@ -73,7 +73,7 @@ def describe(settings: "ReconSettings") -> list[str]:
     path = settings.scan
     if path.exists() and settings.angles is None and recognise_ptycho(path) is not None:
         return ptycho_lines(open_ptycho(path, dataset=settings.dataset))
-    joint = joint_lines(path)
+    joint = joint_lines(path, settings.angles, settings.angle_unit)
     if joint is not None:
         return joint
     try:

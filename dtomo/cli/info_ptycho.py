@@ -22,6 +22,7 @@ def ptycho_lines(scan: "PtychoScan") -> list[str]:
         _row("frames", f"{frames} × {rows} × {columns} {scan.dtype}, {size(raw)}", found.get("frames")),
         _row("positions", _extent(scan), found.get("positions")),
         _row("motion", found["motion"]),
+        *_angles(scan),
     ]
     missing = []
     pixel = scan.detector_pixel and " × ".join(f"{length * 1e6:g}" for length in scan.detector_pixel)
@@ -56,3 +57,22 @@ def _extent(scan: "PtychoScan") -> str:
     if scan.position_unit == "pixels":
         return f"over {span[0]:.4g} × {span[1]:.4g} pixels (row, column)"
     return f"over {span[0] * 1e6:.4g} × {span[1] * 1e6:.4g} µm (row, column)"
+
+
+def _angles(scan: "PtychoScan") -> list[str]:
+    """The angles of rotation that the file states."""
+    from dtomo.errors import UserError
+    from dtomo.io.angles import to_degrees
+    from dtomo.io.ptychotomo.stated_angles import grouped, stated_angles
+
+    try:
+        table = stated_angles(scan.path, scan.directions)
+        degrees = None if table is None else grouped(to_degrees(table)[0])[0]
+    except UserError as error:  # of no use for rotation; the scan is whole without it
+        return [_row("angle", f"not taken: {error}")]
+    if table is None or degrees is None:
+        return []
+    if len(degrees) == 1:
+        return [_row("angle", f"{degrees[0]:g} degrees", table.where)]
+    said = f"{len(degrees)}, from {degrees[0]:g} to {degrees[-1]:g} degrees: a scan for dtomo ptychotomo"
+    return [_row("angles", said, table.where)]

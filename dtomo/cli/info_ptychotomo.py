@@ -7,28 +7,42 @@ if TYPE_CHECKING:
     from dtomo.io.ptychotomo import PtychotomoScan
 
 
-def joint_lines(path: Path) -> list[str] | None:
-    """What is in a joint scan (one file of all angles) or a result of ``dtomo ptychotomo``; None: it is neither.
+def joint_lines(path: Path, angles: str | None = None, angle_unit: str | None = None) -> list[str] | None:
+    """What is in a joint scan or a result of ``dtomo ptychotomo``; None: it is neither.
+
+    Parameters
+    ----------
+    path
+        One file of all angles, a folder of a ptychographic file for each, or a result.
+    angles, angle_unit
+        A file of them, where the scan does not state them, and degrees or radians.
 
     Raises
     ------
     UserError
         A joint scan that is damaged, a result that is unfinished.
     """
-    import h5py
-
     if path.is_dir():
-        return _result_lines(path)
-    if not path.is_file() or not h5py.is_hdf5(path):
-        return None
-    from dtomo.io.hdf5_files import open_hdf5
+        found = _result_lines(path)
+        return _folder_lines(path, angles, angle_unit) if found is None else found
     from dtomo.io.ptychotomo import open_ptychotomo
-    from dtomo.io.ptychotomo.writer import is_ptychotomo
+    from dtomo.io.ptychotomo.writer import is_ptychotomo_file
 
-    with open_hdf5(path) as file:
-        if not is_ptychotomo(file):
-            return None
-    return _scan_lines(open_ptychotomo(path))
+    if not path.is_file() or not is_ptychotomo_file(path):
+        return None
+    return _scan_lines(open_ptychotomo(path, angles=angles, angle_unit=angle_unit))
+
+
+def _folder_lines(path: Path, angles: str | None, angle_unit: str | None) -> list[str] | None:
+    """Of a folder of ptychographic files; None: it holds other things."""
+    from dtomo.io.ptycho import recognise_ptycho
+    from dtomo.io.ptychotomo import open_ptychotomo
+    from dtomo.io.ptychotomo.opening import ptychographic_files
+
+    files = ptychographic_files(path)
+    if len(files) < 2 or recognise_ptycho(files[0]) is None:
+        return None
+    return _scan_lines(open_ptychotomo(path, angles=angles, angle_unit=angle_unit))
 
 
 def _row(name: str, value: str) -> str:
@@ -50,6 +64,7 @@ def _scan_lines(scan: "PtychotomoScan") -> list[str]:
         _row("images", f"{image_rows} × {image_columns}"),
         _row("volume", f"{image_rows} × {image_columns} × {image_columns} voxels"),
     ]
+    lines += [_row("neighbours", _apart(scan))]
     missing = []
     for name, value, factor, unit in (
         ("center", scan.center, 1.0, "column"),
@@ -68,7 +83,22 @@ def _scan_lines(scan: "PtychotomoScan") -> list[str]:
     lines.append(_row("masked", f"{masked} of {rows * columns} pixels"))
     if missing:
         lines.append(_row("missing", ", ".join(missing)))
-    return lines + [_row("note", warning) for warning in scan.warnings]
+    from dtomo.ptychotomo.scans import data_of
+    from dtomo.ptychotomo.thickness import thickness_sentence
+
+    thick = thickness_sentence(data_of(scan), None)
+    return lines + [_row("note", warning) for warning in (*scan.warnings, *([thick] if thick else []))]
+
+
+def _apart(scan: "PtychotomoScan") -> str:
+    """How far the frames of the angle with most of them lie apart."""
+    from dtomo.ptycho.plausible import neighbours_apart
+
+    places = scan.positions[scan.angle_of_frame == int(scan.frames_per_angle.argmax())]
+    if len({tuple(place) for place in places.tolist()}) < 2:
+        return "one frame at an angle"
+    apart = neighbours_apart(places, scan.shape[1:])
+    return f"{100 * apart:.0f} % of a frame apart at an angle"
 
 
 def _result_lines(path: Path) -> list[str] | None:

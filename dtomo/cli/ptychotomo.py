@@ -64,13 +64,36 @@ def ptychotomo(
     slices: Annotated[
         int | None, _of(_MODEL, help="Along the beam, for thick samples (multislice); default 1.")
     ] = None,
-    angles: Annotated[str | None, _of(_SCAN, help="File of angles, degrees, where the scan has none.")] = None,
+    angles: Annotated[
+        str | None, _of(_SCAN, help="File of angles, one for each file, or frame; default: as the scan says.")
+    ] = None,
+    angle_unit: Annotated[str | None, _of(_SCAN, help="Of --angles: degrees (default) or radians.")] = None,
+    reverse_angles: Annotated[
+        bool | None, _of(_SCAN, "--reverse-angles", help="The sample turns the other way round: angles are negated.")
+    ] = None,
     center: Annotated[float | None, _of(_SCAN, help="Column of the rotation axis; default: the middle.")] = None,
     origin: Annotated[
         str | None,
         _of(_SCAN, help="stage (default: positions of all angles have one origin) or middle (each its own)."),
     ] = None,
+    rotation_axis: Annotated[
+        str | None, _of(_SCAN, help="It runs along the rows (default: columns cross it) or columns of the frames.")
+    ] = None,
     sign: Annotated[int | None, _of(_SCAN, help="1 (default): waves exp(+ikz); -1: frames of waves exp(-ikz).")] = None,
+    dataset: Annotated[str | None, _of(_SCAN, help="Dataset of the frames, where an HDF5 file leaves it open.")] = None,
+    position_unit: Annotated[str | None, _of(_SCAN, help="m, mm, um, nm or pixels.")] = None,
+    motion: Annotated[
+        str | None, _of(_SCAN, help="What the positions are of: sample or probe; default: as the format says.")
+    ] = None,
+    swap_axes: Annotated[bool | None, _of(_SCAN, "--swap-axes", help="Positions are (column, row).")] = None,
+    flip_rows: Annotated[bool | None, _of(_SCAN, "--flip-rows", help="Positions along rows run the other way.")] = None,
+    flip_columns: Annotated[
+        bool | None, _of(_SCAN, "--flip-columns", help="Positions along columns run the other way.")
+    ] = None,
+    flip_frames: Annotated[
+        str | None, _of(_SCAN, help="Turn frames over: rows, columns, both, transpose, transpose-rows …")
+    ] = None,
+    crop: Annotated[int | None, _of(_SCAN, help="Rows and columns around the middle of the frames.")] = None,
     mask: Annotated[str | None, _of(_SCAN, help="File of good pixels (true), or FILE.h5:/dataset.")] = None,
     saturation: Annotated[float | None, _of(_SCAN, help="Counts from which a pixel says nothing.")] = None,
     pixel_size: options.PixelSize = None,

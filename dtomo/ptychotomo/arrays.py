@@ -19,6 +19,7 @@ from dtomo.ptychotomo.driver import JointProblem, JointReport, run
 from dtomo.ptychotomo.scans import check_start, data_of, first_volume, rows_of
 from dtomo.ptychotomo.setup import JointData, least_rows, prepare
 from dtomo.settings import JointSettings
+from dtomo.settings.ptychotomo import READING
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,7 +30,10 @@ _NOT_HERE = (
 )
 """Settings of runs from disk to disk."""
 
-_OF_SCANS = ("origin", "sign", "saturation", "pixel_size", "energy", "distance")
+_OF_SCANS = (
+    *("origin", "rotation_axis", "sign", "angle_unit", "reverse_angles", "saturation", "pixel_size", "energy"),
+    *("distance", *READING),
+)
 """Settings that say how a scan is opened."""
 
 

@@ -18,7 +18,7 @@ from dtomo.errors import StoppedError, UserError
 from dtomo.io.output import clear, progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.ptycho.job import LINES_APART
-from dtomo.ptychotomo import cost, results, scans
+from dtomo.ptychotomo import cost, results, scans, signs
 from dtomo.ptychotomo.driver import JointProblem, JointReport, JointResult
 from dtomo.ptychotomo.driver import run as run_problem
 from dtomo.ptychotomo.engine import SlabPlace
@@ -151,11 +151,13 @@ class _Work:
         result, sums = self._part("whole", self.data, results.WriteSlab(writers, self.data.wavenumber or 1.0))
         for writer in writers.values():
             writer.finish()
+        moments = np.sum(sums, axis=0)  # of the slabs, in their order
         summary: dict[str, Any] = {
             "epochs": result.epochs,
             "losses": [float(loss) for loss in result.losses],
             "setbacks": result.setbacks,
-            "mean_delta": float(sum(sums)) / float(np.prod(writers["delta"].shape)),
+            "mean_delta": float(moments[1] / max(1.0, moments[0]) / (self.data.wavenumber or 1.0)),
+            "delta_beta_correlation": signs.correlation(moments),
         }
         curve = self._halves() if self.settings.halves else None
         if curve is not None:
@@ -235,8 +237,8 @@ def _report(settings: JointSettings, summary: dict[str, Any], say: Say) -> None:
     written = record.write_summary(settings.output, summary)
     losses = summary["losses"]
     say(f"{settings.output}: δ and β, loss {losses[-1]:.5g}, in {duration(summary['seconds'])}")
-    if summary["mean_delta"] < 0:
-        say(f"note: {scans.WRONG_SIGN}")
+    if summary["delta_beta_correlation"] < signs.AGAINST:
+        say(f"note: {signs.WRONG_SIGN}")
     if "fsc" in summary:
         found = summary["fsc"]
         say(f"the two halves of the angles agree to {found['frequency'] / found['nyquist']:.2f} of Nyquist")

@@ -31,6 +31,7 @@ from dtomo.io.volumes import create_volume
 from dtomo.ptychotomo.driver import JointResult
 from dtomo.ptychotomo.engine import SlabPlace
 from dtomo.ptychotomo.setup import JointData
+from dtomo.ptychotomo.signs import moments
 from dtomo.settings import JointSettings
 
 VOLUMES = ("delta", "beta")
@@ -64,7 +65,7 @@ def create_volumes(output: Path, data: JointData, slab_rows: int) -> dict[str, A
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WriteSlab:
-    """Writes δ and β of a slab from where it is; returns the sum of δ.
+    """Writes δ and β of a slab from where it is; returns its moments, see `dtomo.ptychotomo.signs`.
 
     Attributes
     ----------
@@ -77,15 +78,14 @@ class WriteSlab:
     writers: Mapping[str, Any]
     wavenumber: float
 
-    def __call__(self, place: SlabPlace, rows: NDArray[Any]) -> float:
-        volume, total = to_host(rows), 0.0
+    def __call__(self, place: SlabPlace, rows: NDArray[Any]) -> NDArray[np.float64]:
+        volume = to_host(rows)
         for name, writer in self.writers.items():
             for first in range(0, place.height, writer.slab):
                 part = volume[first : first + writer.slab]
                 values = -part.real if name == "delta" else part.imag
                 writer.write_slab(place.start + first, (values / np.float32(self.wavenumber)).astype(np.float32))
-                total += float(values.sum(dtype=np.float64)) / self.wavenumber if name == "delta" else 0.0
-        return total
+        return moments(volume)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,10 +25,6 @@ from dtomo.settings.ptycho import PROBES
 if TYPE_CHECKING:
     from distributed import Client
 
-WRONG_SIGN = (
-    "δ is negative in the mean: the frames may be of waves exp(-ikz), or turned over; try --sign -1, or flip the frames"
-)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OpenedJoint:
@@ -75,8 +71,11 @@ def open_joint(settings: JointSettings, look: bool = True) -> OpenedJoint:
     scan = open_ptychotomo(
         settings.scan,
         angles=settings.angles,
+        angle_unit=settings.angle_unit,
+        reverse_angles=settings.reverse_angles,
         center_column=settings.center,
         origin=settings.origin,
+        rotation_axis=settings.rotation_axis,
         sign=settings.sign,
         mask=settings.mask,
         probe=None if probe is None else given_array(probe, "probe", kinds="fc")[0],
@@ -85,6 +84,7 @@ def open_joint(settings: JointSettings, look: bool = True) -> OpenedJoint:
         distance=None if settings.distance is None else settings.distance * 1e-3,
         detector_pixel=None if settings.pixel_size is None else settings.pixel_size * 1e-6,
         look=look,
+        **settings.reading,
     )
     return OpenedJoint(scan, data_of(scan))
 

@@ -7,6 +7,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from dtomo.settings.base import FilePart, Positive, RunSettings, finite
 from dtomo.settings.ptycho import Count, Loss, Number, Options, Probe, PtychoSettings, parse_names
 
+READING = ("dataset", "position_unit", "motion", "swap_axes", "flip_rows", "flip_columns", "flip_frames", "crop")
+"""Settings that say how ptychographic files are read."""
+
 JOINT_EPOCHS = {"adam": 60, "cg": 60}
 """Where no number is given, by engine."""
 
@@ -45,8 +48,10 @@ class JointSettings(RunSettings):
     reconstructs two halves of the angles as well, for their shell correlation.
 
     Lengths: `pixel_size` of the detector in µm, `distance` (sample to detector) in mm, `energy` in keV. `angles`: a
-    file of them, degrees. `origin`: whether positions of all angles have one origin ("stage") or the middle of each
-    angle's scan lies on the axis ("middle").
+    file of them, degrees or `angle_unit`, which `reverse_angles` negates. `origin`: whether positions of all angles
+    have one origin ("stage") or the middle of each angle's scan lies on the axis ("middle"). `rotation_axis`: along the
+    "rows" or the "columns" of the frames. `dataset`, `position_unit`, `motion`, `swap_axes`, `flip_rows`,
+    `flip_columns`, `flip_frames` and `crop` are for ptychographic files, as in `PtychoSettings`.
 
     Raises
     ------
@@ -81,9 +86,20 @@ class JointSettings(RunSettings):
     slab_rows: Annotated[int | Literal["auto"], BeforeValidator(_rows)] = "auto"
     halves: bool = False
     angles: FilePart | None = None
+    angle_unit: Literal["degrees", "radians"] | None = None
+    reverse_angles: bool = False
     center: Number | None = None
     origin: Literal["stage", "middle"] = "stage"
+    rotation_axis: Literal["rows", "columns"] = "rows"
     sign: Literal[1, -1] = 1
+    dataset: str | None = None
+    position_unit: Literal["m", "mm", "um", "nm", "pixels"] | None = None
+    motion: Literal["sample", "probe"] | None = None
+    swap_axes: bool = False
+    flip_rows: bool = False
+    flip_columns: bool = False
+    flip_frames: str | None = None
+    crop: Count | None = None
     mask: FilePart | None = None
     saturation: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
     pixel_size: Positive | None = None
@@ -102,9 +118,16 @@ class JointSettings(RunSettings):
             raise ValueError("--engine cg refines the volume and the probe; take adam for " + ", ".join(self.refine))
         if (self.probe == "aperture") != (self.aperture is not None):
             raise ValueError("--probe aperture and --aperture, its diameter in pixels, go together")
+        if self.angle_unit is not None and self.angles is None:
+            raise ValueError("--angle-unit is that of --angles; give both")
         if self.refine_from and not self.refine:
             raise ValueError("--refine-from says when --refine begins; give both")
         return self
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What was asked for of `READING`."""
+        return {name: getattr(self, name) for name in READING if getattr(self, name) not in (None, False)}
 
     @property
     def epochs_wanted(self) -> int:

@@ -147,10 +147,15 @@ def _files(path: Any) -> list[Path] | None:
         elif not place.is_dir():
             return None
         else:
-            files = sorted(item for item in place.iterdir() if item.suffix.lower() in SUFFIXES and item.is_file())
+            files = ptychographic_files(place)
     if len(files) < 2:
         raise UserError(
             f"{path} holds {len(files)} ptychographic file{'s' * (len(files) != 1)} ({', '.join(SUFFIXES)}); one for "
             "each angle, two at least, were expected"
         )
     return files
+
+
+def ptychographic_files(folder: Path) -> list[Path]:
+    """Files of a folder whose names end as ptychographic ones do, in the order of their names."""
+    return sorted(item for item in folder.iterdir() if item.suffix.lower() in SUFFIXES and item.is_file())
