@@ -29,8 +29,8 @@ def ptychotomo(
     output: Annotated[
         Path | None, typer.Argument(metavar="OUT", help="Result: a folder, OUT.zarr.", show_default=False)
     ] = None,
-    engine: Annotated[str | None, _of(_RESULT, help="adam (default) or cg.")] = None,
-    epochs: Annotated[int | None, _of(_RESULT, help="How often each frame is used; default 60.")] = None,
+    engine: Annotated[str | None, _of(_RESULT, help="adam (default), cg or admm.")] = None,
+    epochs: Annotated[int | None, _of(_RESULT, help="How often each frame is used; default 60, admm 30.")] = None,
     subsets: Annotated[int | None, _of(_RESULT, help="Ordered subsets of the angles, a step each; default 6.")] = None,
     loss: Annotated[str | None, _of(_RESULT, help="amplitude (default), intensity or poisson.")] = None,
     option: Annotated[

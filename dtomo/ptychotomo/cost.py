@@ -13,6 +13,7 @@ from dtomo.distributed.plan import Peaks, size
 from dtomo.distributed.progress import duration
 from dtomo.errors import UserError
 from dtomo.ptycho.cost import CLIENT, FACTOR, PROGRAMS, READING, STARTING, TRANSFORMING
+from dtomo.ptychotomo.engines.admm import ROWS
 from dtomo.ptychotomo.layout import REACH
 from dtomo.ptychotomo.setup import ENGINES, JointData
 from dtomo.ptychotomo.slab import BLOCK_BYTES
@@ -25,8 +26,10 @@ FILES = 1 / 0.5e9
 """Seconds for a byte of slabs that lie in files, written or read."""
 ROUND = 16
 """Slabs have a multiple of so many rows, where there is room."""
-PASSES = {"adam": 1.0, "cg": 2.0}
+PASSES = {"adam": 1.0, "cg": 2.0, "admm": 2.0}
 """Over the frames in an epoch."""
+PROJECTIONS = {"adam": 2.2, "cg": 2.2, "admm": 3.7}
+"""Of the volume, or back, in a pass."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,17 +75,23 @@ class JointSizes:
     @property
     def voxel(self) -> int:
         """Bytes of the volume and of what the engine holds of its shape, for a voxel."""
-        return ENGINES[self.settings.engine].bytes_per_voxel()
+        return ENGINES[self.settings.engine].bytes_per_voxel(self.settings.total_variation > 0)
 
     @property
     def row(self) -> int:
-        """Bytes of a row of the volume with all that."""
-        return self.columns**2 * self.voxel
+        """Bytes of a row of the volume with all that, and of what the engine holds of a row of the images."""
+        pixel = ENGINES[self.settings.engine].bytes_per_pixel()
+        return self.columns**2 * self.voxel + self.angles * self.columns * pixel
+
+    @property
+    def fitting(self) -> int:
+        """Bytes of what there is for a moment while ADMM fits the volume to waves."""
+        return ROWS * 6 * COMPLEX * self.columns * (self.columns + self.angles) if self.settings.engine == "admm" else 0
 
     @property
     def subset(self) -> int:
         """Angles of a step."""
-        subsets = self.settings.subsets or (1 if self.settings.engine == "cg" else 6)
+        subsets = self.settings.subsets or (6 if self.settings.engine == "adam" else 1)
         return -(-self.angles // min(subsets, self.angles))
 
     @property
@@ -107,7 +116,14 @@ class JointSizes:
     @property
     def passes(self) -> float:
         """Over all frames, in the whole run."""
-        return PASSES[self.settings.engine] * self.settings.epochs_wanted
+        return self.of_epoch * self.settings.epochs_wanted
+
+    @property
+    def of_epoch(self) -> float:
+        """Passes over all frames in an epoch."""
+        if self.settings.engine == "admm":
+            return float(self.settings.options.get("inner", PASSES["admm"]))
+        return PASSES[self.settings.engine]
 
 
 def sizes_of(settings: JointSettings, data: JointData) -> JointSizes:
@@ -177,7 +193,7 @@ class JointPlan(Peaks):
         return [
             f"frames: {count} of {rows} × {columns} at {sizes.angles} angles, {size(sizes.all_frames)}",
             f"volume: {sizes.rows} × {sizes.columns} × {sizes.columns} voxels, {size(volume * COMPLEX)}, with the "
-            f"solver's arrays {size(volume * sizes.voxel)}",
+            f"solver's arrays {size(sizes.rows * sizes.row)}",
             f"slabs: {self.slabs} of {self.slab_rows} rows, {held}",
             f"workers: {workers} with {threads} thread{'s' * (threads > 1)} each{where}",
             f"memory per worker: {size(self.worker_memory)} of {size(self.resources.memory)} ({parts})",
@@ -221,7 +237,11 @@ def _plan(sizes: JointSizes, resources: Resources, height: int) -> JointPlan:
     last = sizes.rows - (slabs - 1) * height
     one = last * sizes.row
     borders = 3 * sizes.border * min(per_worker + 1, slabs)
-    fixed = {"programs": PROGRAMS, "images": BLOCK_BYTES + sizes.subset * sizes.columns * 64, "borders": borders}
+    fixed = {
+        "programs": PROGRAMS,
+        "images": max(BLOCK_BYTES, sizes.fitting) + sizes.subset * sizes.columns * 64,
+        "borders": borders,
+    }
     fixed["shared"] = 6 * sizes.shared
     frame = sizes.frames[1] * sizes.frames[2] * sizes.itemsize
     most = max(1, math.ceil(sizes.frames[0] / sizes.angles / slabs * 2))
@@ -236,7 +256,7 @@ def _plan(sizes: JointSizes, resources: Resources, height: int) -> JointPlan:
     parts = fixed | ({"frames kept": frame_memory} if frame_memory else {})
     crossings = sum(a != b for a, b in itertools.pairwise(homes))
     steps = -(-sizes.angles // sizes.subset)
-    passes = PASSES[sizes.settings.engine]
+    passes = sizes.of_epoch
     moved = int(passes * (crossings * sizes.border * steps + steps * 2 * (len(set(homes)) - 1) * sizes.shared))
     read, written, seconds = _work(
         sizes, resources, per_worker, share, frame_memory, whole - (held if slab_memory else whole)
@@ -260,7 +280,7 @@ def _work(
     in_files = max(0, filed) * resources.workers
     steps = -(-sizes.angles // sizes.subset) * sizes.passes
     transforms = 4 * 5 * rows * columns * math.log2(max(2, rows * columns)) * count * sizes.settings.modes
-    projected = 2.2 * volume * sizes.angles * sizes.slices
+    projected = PROJECTIONS[sizes.settings.engine] * volume * sizes.angles * sizes.slices
     seconds = {
         "starting": STARTING,
         "reading": read * READING / resources.workers,

@@ -15,6 +15,7 @@ from dtomo.ptycho.frames import to_model_order
 from dtomo.ptycho.setup import Data, as_it_is, first_probe, make_model, photons_of
 from dtomo.ptychotomo.constraints import VolumeConstraints
 from dtomo.ptychotomo.engines.adam import JointAdam
+from dtomo.ptychotomo.engines.admm import JointADMM
 from dtomo.ptychotomo.engines.conjugate import JointConjugateGradient
 from dtomo.ptychotomo.engines.volume_engine import VolumeEngine
 from dtomo.ptychotomo.layout import REACH, Layout, cut
@@ -27,7 +28,7 @@ MOST_LOOKED_AT = 4096
 BRIGHT = 98.0
 """Percentile of the counts of frames that is taken for those without sample."""
 
-ENGINES: dict[str, type[VolumeEngine]] = {"adam": JointAdam, "cg": JointConjugateGradient}
+ENGINES: dict[str, type[VolumeEngine]] = {"adam": JointAdam, "cg": JointConjugateGradient, "admm": JointADMM}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,11 +144,12 @@ def prepare(
         Settings that do not fit the data or one another.
     """
     model = joint_model(data, settings)
-    engine = make_engine(model, settings)
+    layout = layout_of(data, settings, slab_rows)
+    engine = make_engine(model, settings, layout)
     return JointSetup(
         engine,
         first_parameters(data, settings, probe),
-        layout_of(data, settings, slab_rows),
+        layout,
         as_it_is if data.frames.near_field else to_model_order,
     )
 
@@ -165,7 +167,7 @@ def joint_model(data: JointData, settings: JointSettings) -> JointModel:
     return JointModel(dataclasses.replace(frames, between=between), geometry, data.image_shape[0], projector)
 
 
-def make_engine(model: JointModel, settings: JointSettings) -> VolumeEngine:
+def make_engine(model: JointModel, settings: JointSettings, layout: Layout) -> VolumeEngine:
     """The solver that the settings name.
 
     Raises
@@ -181,6 +183,8 @@ def make_engine(model: JointModel, settings: JointSettings) -> VolumeEngine:
     start = dict.fromkeys(settings.refine, settings.refine_from) if settings.refine_from else {}
     given: dict[str, Any] = {"model": model, "refine": ("volume", *settings.refine), "start": start}
     given |= {"constraints": constraints, "reach": float(REACH)}
+    if kind is JointADMM:
+        given["layout"] = layout
     if settings.subsets is not None:
         given["subsets"] = settings.subsets
     elif settings.engine == "adam":

@@ -10,10 +10,10 @@ from dtomo.settings.ptycho import Count, Loss, Number, Options, Probe, PtychoSet
 READING = ("dataset", "position_unit", "motion", "swap_axes", "flip_rows", "flip_columns", "flip_frames", "crop")
 """Settings that say how ptychographic files are read."""
 
-JOINT_EPOCHS = {"adam": 60, "cg": 60}
+JOINT_EPOCHS = {"adam": 60, "cg": 60, "admm": 30}
 """Where no number is given, by engine."""
 
-JointEngineName = Literal["adam", "cg"]
+JointEngineName = Literal["adam", "cg", "admm"]
 JointRefined = Literal["probe", "shifts", "ramps", "scale", "background"]
 Names = Annotated[tuple[JointRefined, ...], BeforeValidator(parse_names), PlainSerializer(list)]
 
@@ -34,11 +34,11 @@ def _rows(value: Any) -> Any:
 class JointSettings(RunSettings):
     """Everything that decides what `dtomo.ptychotomo.job.run` does.
 
-    `engine`: adam (ordered `subsets` of the angles, all parameters) or cg (volume and probe, all angles at once).
-    `epochs`: how often each frame is used. `refine` names what is refined beside the volume, from epoch `refine_from`
-    on: probe, shifts (of each angle's images), ramps (of their phases), scale (dose of each angle), background.
-    `own_probes`: each angle has a probe of its own. `start`: "zero", "two-step" (ptychography of each angle, then
-    filtered back projection), or a volume in a result of this command.
+    `engine`: adam (ordered `subsets` of the angles, all parameters), cg or admm (volume and probe, all angles at once).
+    `epochs`: how often each frame is used; steps of cg and admm take more passes than one. `refine` names what is
+    refined beside the volume, from epoch `refine_from` on: probe, shifts (of each angle's images), ramps (of their
+    phases), scale (dose of each angle), background. `own_probes`: each angle has a probe of its own. `start`: "zero",
+    "two-step" (ptychography of each angle, then filtered back projection), or a volume in a result of this command.
 
     Of the volume: `total_variation` (strength, in units of the loss), `signs` (δ and β are not negative), `support`
     (radius of the cylinder about the axis outside of which there is nothing, voxels; 0: no such bound; None: the
@@ -112,10 +112,16 @@ class JointSettings(RunSettings):
 
     @model_validator(mode="after")
     def _what_belongs_together(self) -> Self:
-        if self.engine == "cg" and self.subsets not in (None, 1):
-            raise ValueError("--subsets belongs to --engine adam; cg takes all angles in each step")
-        if self.engine == "cg" and set(self.refine) - {"probe"}:
-            raise ValueError("--engine cg refines the volume and the probe; take adam for " + ", ".join(self.refine))
+        if self.engine != "adam" and self.subsets not in (None, 1):
+            raise ValueError(f"--subsets belongs to --engine adam; {self.engine} takes all angles in each step")
+        if self.engine != "adam" and set(self.refine) - {"probe"}:
+            raise ValueError(
+                f"--engine {self.engine} refines the volume and the probe; take adam for " + ", ".join(self.refine)
+            )
+        if self.engine == "admm" and (self.slices or 1) > 1:
+            raise ValueError("--slices takes --engine adam or cg; admm fits the volume to one wave for each angle")
+        if self.engine == "admm" and self.loss == "intensity":
+            raise ValueError("--engine admm takes --loss amplitude or poisson")
         if (self.probe == "aperture") != (self.aperture is not None):
             raise ValueError("--probe aperture and --aperture, its diameter in pixels, go together")
         if self.angle_unit is not None and self.angles is None:

@@ -54,6 +54,8 @@ class VolumeEngine(JointEngine):
     gathered: ClassVar[tuple[str, ...]] = ("gradient",)
     arrays: ClassVar[tuple[tuple[str, type], ...]] = (("gradient", np.complex64),)
     """What a slab holds beside the volume, all of its shape."""
+    image_arrays: ClassVar[tuple[tuple[str, type], ...]] = ()
+    """What it holds of the shape of the images of all angles."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "planes", self.constraints.planes)
@@ -66,9 +68,14 @@ class VolumeEngine(JointEngine):
             raise UserError(f"there are from 1 to {self.model.angles} subsets of the angles; got {self.subsets}")
 
     @classmethod
-    def bytes_per_voxel(cls) -> int:
-        """Of the volume and all that a slab holds of its shape."""
+    def bytes_per_voxel(cls, total_variation: bool = False) -> int:
+        """Of the volume and all that a slab holds of its shape, with a total variation or without."""
         return 8 + sum(np.dtype(dtype).itemsize for _, dtype in cls.arrays)
+
+    @classmethod
+    def bytes_per_pixel(cls) -> int:
+        """Of all that a slab holds of the shape of the images, for a pixel at an angle."""
+        return sum(np.dtype(dtype).itemsize for _, dtype in cls.image_arrays)
 
     def begin_slab(self, place: SlabPlace, volume: NDArray[Any]) -> Local:
         """The volume with z innermost in memory, and room of its shape."""
