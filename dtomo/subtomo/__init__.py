@@ -1,0 +1,1 @@
+"""Subtomograms: aligned to a reference, averaged, and what their average resolves."""
