@@ -43,6 +43,12 @@ def ptychotomo(
     start: Annotated[
         str | None, _of(_RESULT, help="zero (default), two-step (each angle alone, then FBP), or a result.")
     ] = None,
+    coarse: Annotated[
+        str | None, _of(_RESULT, help="Coarse to fine: begin with voxels so many times as large, such as 4,2.")
+    ] = None,
+    coarse_epochs: Annotated[
+        int | None, _of(_RESULT, help="Of each of these levels; default half of --epochs.")
+    ] = None,
     total_variation: Annotated[float | None, _of(_RESULT, help="Strength of its penalty on the volume.")] = None,
     signs: Annotated[
         bool | None, _of(_RESULT, "--signs/--no-signs", help="δ and β are not negative (default).")

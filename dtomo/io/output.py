@@ -18,7 +18,7 @@ from dtomo.io.lock import refuse_if_locked, release_lock
 PROGRESS = ".dtomo"
 """Name (for folders) or suffix (for files) of the folder that marks an output as unfinished."""
 _PROGRESS_FILE = re.compile(
-    r"\.?(settings|lock|slab-\d+-\d+)\.json(\.\d+)?|volume\.part|checkpoints-\d+-\d+|staged|\.nfs\w+"
+    r"\.?(settings|lock|slab-\d+-\d+)\.json(\.\d+)?|volume\.part|checkpoints-\d+-\d+|coarse-\d+-\d+|staged|\.nfs\w+"
 )
 
 

@@ -15,7 +15,8 @@ from dtomo.errors import UserError, shown
 from dtomo.io.ptychotomo import open_ptychotomo
 from dtomo.io.sources import Source
 from dtomo.ptycho.arrays import check_client, data_of_arrays
-from dtomo.ptychotomo.driver import JointProblem, JointReport, run
+from dtomo.ptychotomo.coarse import Found, levels
+from dtomo.ptychotomo.driver import JointProblem, JointReport, Start, run
 from dtomo.ptychotomo.scans import check_start, data_of, first_volume, rows_of
 from dtomo.ptychotomo.setup import JointData, least_rows, prepare
 from dtomo.settings import JointSettings
@@ -167,17 +168,36 @@ def reconstruct(
     if isinstance(start, str | os.PathLike):
         settings["start"] = str(start)
     asked = JointSettings(scan=Path(data.frames.source.location), output=Path("result.zarr"), **settings)
-    setup = prepare(data, asked, _slab_rows(data, asked, client))
-    setup.engine.begin_common(setup.parameters)
-    if isinstance(start, str | os.PathLike):
-        check_start(data, asked)
-        first = first_volume(data, asked, client)
-    else:
-        first = functools.partial(rows_of, _start_volume(start, data))
+    if not isinstance(start, str | os.PathLike):
+        if asked.coarse:
+            raise UserError("coarse begins with nothing on the coarsest voxels; leave out start")
+        given_start = functools.partial(rows_of, _start_volume(start, data))
+        return _solved(data, asked, given_start, None, client, on_epoch)
+    check_start(data, asked)
+    before = None
+    for some, level in levels(data, asked):
+        first = first_volume(some, level, client) if before is None else before.start(some)
+        found = _solved(some, level, first, before, client, on_epoch)
+        before = Found(some, found.parameters, found.volume)
+    return found
+
+
+def _solved(
+    data: JointData,
+    settings: JointSettings,
+    start: Start,
+    before: Found | None,
+    client: "Client | None",
+    on_epoch: Callable[[JointReport], bool | None] | None,
+) -> JointVolume:
+    """One level."""
+    setup = prepare(data, settings, _slab_rows(data, settings, client))
+    parameters = setup.parameters if before is None else before.first(data, setup.parameters)
+    setup.engine.begin_common(parameters)
     problem = JointProblem(
-        setup.engine, data.frames.source, setup.layout, first, seed=asked.seed, arrange=setup.arrange
+        setup.engine, data.frames.source, setup.layout, start, seed=settings.seed, arrange=setup.arrange
     )
-    result, rows = run(problem, setup.parameters, asked.epochs_wanted, client=client, on_epoch=on_epoch)
+    result, rows = run(problem, parameters, settings.epochs_wanted, client=client, on_epoch=on_epoch)
     return JointVolume(np.concatenate(rows), result.parameters, result.history, data.wavenumber)
 
 

@@ -115,8 +115,9 @@ class JointSizes:
 
     @property
     def passes(self) -> float:
-        """Over all frames, in the whole run."""
-        return self.of_epoch * self.settings.epochs_wanted
+        """Over all frames, in the whole run; coarse ones count by their pixels."""
+        coarse = sum(self.settings.coarse_epochs_wanted / factor**2 for factor in self.settings.coarse)
+        return self.of_epoch * (self.settings.epochs_wanted + coarse)
 
     @property
     def of_epoch(self) -> float:

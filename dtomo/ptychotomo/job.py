@@ -18,7 +18,7 @@ from dtomo.errors import StoppedError, UserError
 from dtomo.io.output import clear, progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.ptycho.job import LINES_APART
-from dtomo.ptychotomo import cost, results, scans, signs
+from dtomo.ptychotomo import coarse, cost, results, scans, signs
 from dtomo.ptychotomo.driver import JointProblem, JointReport, JointResult
 from dtomo.ptychotomo.driver import run as run_problem
 from dtomo.ptychotomo.engine import SlabPlace
@@ -97,6 +97,7 @@ def run(
     opened = scans.open_joint(settings, look=not plan_only)
     data = opened.data
     scans.check_start(data, settings)
+    coarse.levels(data, settings)  # refuses frames that are too small
     for note in (*opened.warnings, *scans.doubts(data, settings)):
         say(f"note: {note}")
     wanted = resources_of(settings, say)
@@ -169,22 +170,49 @@ class _Work:
     def _part(
         self, name: str, data: JointData, finish: Callable[[SlabPlace, NDArray[Any]], Any]
     ) -> tuple[JointResult, list[Any]]:
-        """One reconstruction, with a line for its epochs."""
-        settings, plan = self.settings, self.plan
-        setup = prepare(data, settings, plan.slab_rows)
+        """One reconstruction, from coarse to fine."""
+        kept = progress_folder(self.settings.output) / f"coarse-{PARTS.index(name)}"
+        levels, before = coarse.levels(data, self.settings), None
+        for number, (some, settings) in enumerate(levels):
+            if number == len(levels) - 1:
+                return self._level(name, number, some, settings, finish, before)
+            rows, columns = some.image_shape
+            volume = coarse.KeptVolume.create(Path(f"{kept}-{number}"), (rows, columns, columns))
+            result, _ = self._level(name, number, some, settings, volume, before)
+            before = coarse.Found(some, result.parameters, volume.path)
+        raise AssertionError("there is no level")
+
+    def _level(
+        self,
+        name: str,
+        number: int,
+        data: JointData,
+        settings: JointSettings,
+        finish: Callable[[SlabPlace, NDArray[Any]], Any],
+        before: coarse.Found | None,
+    ) -> tuple[JointResult, list[Any]]:
+        """One level, with a line for its epochs."""
+        plan, last = self.plan, number == len(self.settings.coarse)
+        slab_rows = plan.slab_rows
+        if not last:
+            slab_rows = coarse.slab_rows_of(data, settings, coarse.ratio_of(data, self.data), slab_rows)
+        setup = prepare(data, settings, slab_rows)
+        start = scans.first_volume(data, settings, self.client) if before is None else before.start(data)
+        parameters = setup.parameters if before is None else before.first(data, setup.parameters)
         problem = JointProblem(
             setup.engine,
             data.frames.source,
             setup.layout,
-            scans.first_volume(data, settings, self.client),
+            start,
             seed=settings.seed,
             frame_memory=plan.frame_memory,
             arrange=setup.arrange,
             slab_memory=None if plan.here else plan.slab_memory,
         )
         minutes, epochs = checkpoint_interval(settings.checkpoint_every)
-        folder = progress_folder(settings.output) / f"checkpoints-{PARTS.index(name)}-0"
+        folder = progress_folder(settings.output) / f"checkpoints-{PARTS.index(name)}-{number}"
         what = "epochs" if name == "whole" else f"epochs of the {name}"
+        what += "" if last else f" with voxels {self.settings.coarse[number]:g} times as large"
         with Counter(settings.epochs_wanted, what, quiet=self.quiet, lines_apart=LINES_APART) as counter:
 
             def told(report: JointReport) -> None:
@@ -198,14 +226,15 @@ class _Work:
 
             return run_problem(
                 problem,
-                setup.parameters,
+                parameters,
                 settings.epochs_wanted,
                 client=self.client,
                 finish=finish,
                 on_epoch=told,
                 folder=None if epochs is None and minutes is None else folder,
                 every=epochs or EVERY,
-                made_with=settings.that_decide_the_result() | {"slab_rows": plan.slab_rows, "part": name},
+                made_with=self.settings.that_decide_the_result()
+                | {"slab_rows": slab_rows, "part": name, "level": number},
             )
 
     def _halves(self) -> FourierCorrelation:

@@ -1,5 +1,6 @@
 """Settings of `dtomo ptychotomo`."""
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
@@ -29,6 +30,20 @@ def _rows(value: Any) -> Any:
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise ValueError("must be auto or a number of rows")
     return rows
+
+
+def _factors(value: Any) -> Any:
+    """Factors from ``"4,2"``, a number, or a list."""
+    if value is None or value == "none":
+        return ()
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    try:
+        factors = tuple(float(part) for part in parts)
+    except (TypeError, ValueError) as error:
+        raise ValueError("must be factors such as 4,2") from error
+    if not all(1 < factor < math.inf for factor in factors) or list(factors) != sorted(set(factors), reverse=True):
+        raise ValueError("must be factors above 1, the coarsest first, such as 4,2")
+    return factors
 
 
 class JointSettings(RunSettings):
@@ -83,6 +98,8 @@ class JointSettings(RunSettings):
     signs: bool = True
     support: Annotated[float, BeforeValidator(finite), Field(ge=0)] | None = None
     slices: Count | None = None
+    coarse: Annotated[tuple[float, ...], BeforeValidator(_factors), PlainSerializer(list)] = ()
+    coarse_epochs: Count | None = None
     slab_rows: Annotated[int | Literal["auto"], BeforeValidator(_rows)] = "auto"
     halves: bool = False
     angles: FilePart | None = None
@@ -126,6 +143,10 @@ class JointSettings(RunSettings):
             raise ValueError("--probe aperture and --aperture, its diameter in pixels, go together")
         if self.angle_unit is not None and self.angles is None:
             raise ValueError("--angle-unit is that of --angles; give both")
+        if self.coarse and self.start != "zero":
+            raise ValueError("--coarse begins with nothing on the coarsest voxels; leave out --start")
+        if self.coarse_epochs is not None and not self.coarse:
+            raise ValueError("--coarse-epochs are those of the levels of --coarse; give both")
         if self.refine_from and not self.refine:
             raise ValueError("--refine-from says when --refine begins; give both")
         return self
@@ -139,6 +160,11 @@ class JointSettings(RunSettings):
     def epochs_wanted(self) -> int:
         """Given, or what the engine takes."""
         return self.epochs or JOINT_EPOCHS[self.engine]
+
+    @property
+    def coarse_epochs_wanted(self) -> int:
+        """Of each level of `coarse`: given, or half of those at the end."""
+        return self.coarse_epochs or max(1, self.epochs_wanted // 2)
 
     def of_one_angle(self) -> PtychoSettings:
         """Ptychography with the same model and first probe."""

@@ -74,8 +74,9 @@ def test_workers_and_slabs_leave_the_bits_alone(scan: Path, tmp_path: Path) -> N
     assert bits(tmp_path / "one.zarr") == bits(tmp_path / "two.zarr")
 
 
-def test_a_killed_run_is_resumed_with_the_same_bits(scan: Path, tmp_path: Path) -> None:
-    asked = ("--epochs", "40", "--checkpoint-every", "1it", "--workers", "1", "--no-pictures")
+@pytest.mark.parametrize("more", [(), ("--coarse", "2", "--coarse-epochs", "10")])
+def test_a_killed_run_is_resumed_with_the_same_bits(scan: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    asked = ("--epochs", "40", "--checkpoint-every", "1it", "--workers", "1", "--no-pictures", *more)
     whole = dtomo("ptychotomo", scan, tmp_path / "whole.zarr", *asked)
     assert whole.returncode == 0, whole.stderr
     out = tmp_path / "out.zarr"
@@ -114,6 +115,8 @@ def test_a_plan_touches_nothing(scan: Path, tmp_path: Path) -> None:
         (("out.zarr", "--engine", "cg", "--refine", "shifts"), "adam"),
         (("out.zarr", "--option", "speed=3"), "no option speed"),
         (("out.zarr", "--option", "damping=nan"), "damping"),
+        (("out.zarr", "--coarse", "2,4"), "coarsest first"),
+        (("out.zarr", "--coarse", "9"), "smaller factor"),
         (("out.zarr", "--slab-rows", "3"), "at least as high"),
         (("out.zarr", "--slab-rows", "few"), "--slab-rows"),
         (("out.zarr", "--start", "nothing.zarr"), "--start"),
