@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
+from dtomo.kernels.wedges import checked_rotation, wedge_weights
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -17,11 +18,12 @@ class Wedge:
     ----------
     tilts
         First and last angle, degrees, from -90 to 90. A projection at tilt t is the plane of those spatial frequencies
-        (kx, kz) with kz cos t = -kx sin t: a point of the sample turned by Ry(t) is projected along z.
+        (kx, kz) with kz cos t = kx sin t: the sample is turned by Ry(t) (active, so that z goes to x for a small
+        positive t) and projected along z onto u = x cos t + z sin t, which is also what IMOD calls a tilt of t.
     cutoff
         Radius beyond which nothing counts, in voxels of the transform of a box; 0: half the box.
     smooth
-        Width of its soft edge, in the same unit.
+        Width of the soft edge of the wedge, in the same unit, within what is missing.
     tilt_axis
         Rotation matrix ``(3, 3)`` on (x, y, z) that takes the y axis to the axis of tilting; None: y.
 
@@ -55,3 +57,33 @@ class Wedge:
 
     def __hash__(self) -> int:
         return hash((self.tilts, self.cutoff, self.smooth))
+
+    def weights(
+        self, shape: tuple[int, int, int], rotation: ArrayLike | None = None, *, like: Any = None
+    ) -> NDArray[np.float32]:
+        """How much each frequency of a box counts.
+
+        Parameters
+        ----------
+        shape
+            ``(z, y, x)`` of the box.
+        rotation
+            Of a volume that was turned after it was measured (active, on (x, y, z)), and its wedge with it: for a
+            particle with x_particle = R x_reference that was brought into the reference's frame, Rᵀ. None: unturned.
+        like
+            An array on the device where the weights are wanted; else they lie on the host.
+
+        Returns
+        -------
+        ndarray
+            float32 ``(z, y, x // 2 + 1)`` in the order of ``rfftn``, from 0 to 1.
+
+        Raises
+        ------
+        UserError
+            A rotation that is none.
+        """
+        turned = checked_rotation(rotation)
+        if self.tilt_axis is not None:
+            turned = turned @ self.tilt_axis
+        return wedge_weights(shape, self.tilts, self.cutoff, self.smooth, turned, like)
