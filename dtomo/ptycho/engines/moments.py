@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dtomo.arrays import array_module
-from dtomo.elementwise import in_pieces
+from dtomo.kernels.moments import adam_step
 from dtomo.ptycho.engines.gradient import squared_modulus
 from dtomo.windows import Rows
 
@@ -38,17 +38,16 @@ def step_of_whole(decay: Decay, parameter: Any, gradient: Any, moments: dict[str
     steps = moments["steps"] = int(moments["steps"]) + 1
     if np.ndim(parameter) == 0:
         return _step_of_number(decay, parameter, gradient, moments, rate)
-    first, second = decay.first, decay.second
-    bias = 1 - first**steps, 1 - second**steps
-
-    def work(z: Any, m: Any, v: Any, g: Any) -> None:
-        m *= first
-        m += (1 - first) * g
-        v *= second
-        v += (1 - second) * squared_modulus(g)
-        z -= (rate / bias[0]) * m / (np.sqrt(v / bias[1]) + decay.epsilon)
-
-    in_pieces(work, parameter, moments["first"], moments["second"], gradient)
+    adam_step(
+        parameter,
+        moments["first"],
+        moments["second"],
+        gradient,
+        kept=(decay.first, decay.second),
+        steps=steps,
+        rate=rate,
+        epsilon=decay.epsilon,
+    )
     return parameter
 
 

@@ -17,9 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
-from dtomo.ptycho.engines.gradient import squared_modulus
+from dtomo.kernels.moments import adam_step
 from dtomo.ptycho.engines.moments import no_moments, step_of_rows, step_of_whole
 from dtomo.ptychotomo.engine import Common, Local, SlabPlace
 from dtomo.ptychotomo.engines.volume_engine import REFINED, VolumeEngine
@@ -140,21 +139,15 @@ class JointAdam(VolumeEngine):
         volume, gradient = local["volume"], local["gradient"]
         self.constraints.penalize(volume, gradient, above, below, 1 / self.subsets)
         steps = int(common["steps"]) + 1
-        bias = 1 - self.first**steps, 1 - self.second**steps
         rate = self._rate("volume", common) if steps > 1 else 0.0
         least = self.epsilon + self.damping * float(common["level"]) ** 0.5
-
-        def work(z: Any, m: Any, v: Any, g: Any) -> None:
-            m *= self.first
-            m += (1 - self.first) * g
-            v *= self.second
-            v += (1 - self.second) * squared_modulus(g)
-            if rate:
-                z -= (rate / bias[0]) * m / (np.sqrt(v / bias[1]) + least)
-
-        in_pieces(work, volume, local["first"], local["second"], gradient)
+        kept = self.first, self.second
+        adam_step(volume, local["first"], local["second"], gradient, kept=kept, steps=steps, rate=rate, epsilon=least)
         self.constraints.project(place, volume)
-        return {"square": float(local["second"].sum(dtype=np.float64)) / bias[1], "voxels": gradient.size}
+        return {
+            "square": float(local["second"].sum(dtype=np.float64)) / (1 - self.second**steps),
+            "voxels": gradient.size,
+        }
 
     def advance(self, common: Common, sums: Mapping[str, Any]) -> Common:
         """Steps of all that is shared, or the next trial of a search."""
