@@ -116,7 +116,8 @@ def test_the_average_at_true_orientations_is_the_truth():
     ]
     sums = sum_particles(particles, rotations, shifts, [WEDGE] * count, size=size)
     found = average(sums)
-    assert found.dtype == np.float32 and sums["count"] == count
+    assert found.dtype == np.float32
+    assert sums["count"] == count
     assert agreement(found, truth, size, 0, 0.3) > 0.98
     assert agreement(found, truth, size, 0.3, 0.7) > 0.85
     wrong = average(sum_particles(particles, rotations.transpose(0, 2, 1), shifts, [WEDGE] * count, size=size))
