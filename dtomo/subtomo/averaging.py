@@ -107,7 +107,8 @@ def particle_sums(
         spectrum *= given > 0
         seen = turned_weights(given, rotation)
     seen = seen * xp.asarray((radii(size) < size / 2) * np.float32(factor))
-    data = turned(spectrum, rotation, shift, oversampling) * np.float32(factor)
+    data = turned(spectrum, rotation, shift, oversampling)
+    data *= np.float32(factor)
     return {"data": data, "weights": seen, "count": 1}
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.algorithms.resolution import FourierCorrelation, Resolution, fourier_correlation, resolution
-from dtomo.arrays import on_device
 from dtomo.errors import UserError
-from dtomo.subtomo.fourier import check_box, forward, inverse, radii
+from dtomo.subtomo.fourier import check_box, forward, inverse, on_host, radii
 
 THRESHOLD = 0.143
 """Of the FSC of two halves (P. B. Rosenthal and R. Henderson, Journal of Molecular Biology 333 (2003) 721)."""
@@ -108,7 +107,7 @@ def half_curve(
     UserError
         Shapes that differ, values that are not finite, an empty mask.
     """
-    one, two = _host(first), _host(second)
+    one, two = on_host(first), on_host(second)
     check_box(one, "a half average")
     if one.shape != two.shape or (mask is not None and mask.shape != one.shape):
         raise UserError(
@@ -119,7 +118,7 @@ def half_curve(
     masked = randomized = corrected = None
     start: int | None = None
     if mask is not None:
-        window = _host(mask).astype(np.float32)
+        window = on_host(mask).astype(np.float32)
         masked = fourier_correlation(one, two, window=window, pixel_size=pixel_size)
         corrected = masked
         below = np.flatnonzero(unmasked.correlation < RANDOM_BELOW)
@@ -153,7 +152,3 @@ def _corrected(masked: FourierCorrelation, random: FourierCorrelation, start: in
     true = np.divide(total - noise, 1 - noise, out=np.zeros_like(total), where=noise < 1)
     begins = np.arange(1, len(total) + 1) >= start + BEGIN
     return dataclasses.replace(masked, correlation=np.clip(np.where(begins, true, total), -1, 1))
-
-
-def _host(array: NDArray[Any]) -> NDArray[Any]:
-    return array.get() if on_device(array) else np.asarray(array)  # type: ignore[attr-defined]

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dtomo.algorithms.resolution import FourierCorrelation, Resolution
-from dtomo.arrays import array_module, on_device
+from dtomo.arrays import array_module
 from dtomo.errors import UserError
-from dtomo.subtomo.fourier import by_radius, check_box, forward, inverse, radii, shell_means
+from dtomo.subtomo.fourier import by_radius, check_box, forward, inverse, on_host, radii, shell_means
 
 START_RESOLUTION = 60.0
 """Ångström: what a start reference is low-passed to, so that the halves share nothing finer."""
@@ -170,7 +170,7 @@ def b_factor(volume: NDArray[Any], pixel_size: float, resolution: float, coarses
 def amplitudes(volume: NDArray[Any], pixel_size: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Frequencies (cycles per unit of the pixel size) and root mean square amplitudes of the shells, radius 0 first."""
     size = check_box(volume, "a volume")
-    spectrum = forward(volume.get() if on_device(volume) else volume)
+    spectrum = forward(on_host(volume))
     power = shell_means(spectrum.real.astype(np.float64) ** 2 + spectrum.imag.astype(np.float64) ** 2)
     return np.arange(len(power)) / (size * pixel_size), np.sqrt(power)
 

@@ -25,6 +25,11 @@ OVERSAMPLING = 1.5
 """How much finer the grid is that rotations interpolate on."""
 
 
+def on_host(array: Any) -> NDArray[Any]:
+    """The array in host memory; one that is there is returned as it is."""
+    return array.get() if on_device(array) else np.asarray(array)
+
+
 def check_box(volume: NDArray[Any], what: str) -> int:
     """Voxels along a side of a cubic box.
 
@@ -76,7 +81,7 @@ def radii(size: int) -> NDArray[np.float32]:
 
 def shell_means(values: NDArray[Any]) -> NDArray[np.float64]:
     """Mean of a real spectrum over each shell of width 1, float64 ``(n // 2 + 1,)`` on the host, radius 0 first."""
-    host = values.get() if on_device(values) else values
+    host = on_host(values)
     size = box_of(host)
     shell = np.rint(radii(size)).astype(np.int64).ravel()
     weight = np.ones(size // 2 + 1)

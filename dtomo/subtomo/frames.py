@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from dtomo.arrays import on_device
 from dtomo.errors import UserError
 from dtomo.kernels.rotation import rotate, spline_coefficients
 from dtomo.subtomo.filters import low_pass
-from dtomo.subtomo.fourier import check_box, forward, inverse, turned
+from dtomo.subtomo.fourier import check_box, forward, inverse, on_host, turned
 
 STEPS = 25
 """Gauss-Newton steps at each resolution, at most."""
@@ -85,9 +84,9 @@ def frame_between(
     UserError
         Shapes that differ, an empty mask.
     """
-    one, two = (volume.get() if on_device(volume) else np.asarray(volume) for volume in (first, second))
+    one, two = (on_host(volume) for volume in (first, second))
     size = check_box(one, "an average")
-    window = _sphere(size) if mask is None else mask.get() if on_device(mask) else np.asarray(mask)
+    window = _sphere(size) if mask is None else on_host(mask)
     if two.shape != one.shape or window.shape != one.shape or not window.any():
         raise UserError(f"averages and a mask that is not empty have one shape; got {one.shape}, {two.shape}")
     reach = min(size / 4 if radius is None else radius, size / 2)

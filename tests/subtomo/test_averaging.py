@@ -104,7 +104,7 @@ def test_the_weights_of_a_wedge_are_those_of_its_volume_turned():
 
 
 def test_the_average_at_true_orientations_is_the_truth():
-    size, count, spots = 32, 40, places(32)
+    size, count, spots = 24, 40, places(24)
     truth = blobs(size, spots)
     rotations, shifts = poses(count)
     noise = np.random.default_rng(2)
