@@ -142,6 +142,7 @@ def checks(run: Run) -> None:
         "flats": gpu_checks_data.check_flats,
         "stripes, phase, padding, half turns": gpu_checks_data.check_filters,
         "differences": gpu_checks_kernels.check_differences,
+        "projections in slices": gpu_checks_kernels.check_sections,
         "patches": gpu_checks_kernels.check_patches,
         "rotation": gpu_checks_kernels.check_rotation,
         "correlation": gpu_checks_kernels.check_correlation,

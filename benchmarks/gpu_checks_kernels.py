@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from benchmarks.gpu_checks import Checker
+from benchmarks.gpu_checks import Checker, geometries
 from dtomo.kernels import correlation, differences, patches, rotation
+from dtomo.operators.sections import SectionsProjector
 
 
 def check_differences(check: Checker) -> None:
@@ -37,6 +38,23 @@ def check_differences(check: Checker) -> None:
                 part = differences.total_variation_gradient(here[1:], (1.0, 1.0, 1.0), 0.1, before=here[0])
                 whole = differences.total_variation_gradient(here, (1.0, 1.0, 1.0), 0.1)
                 check.same(f"gradient of a slab, {np.dtype(dtype).name}, {innermost}", part, whole[1:])
+
+
+def check_sections(check: Checker) -> None:
+    """Projections in slices along the beam and their adjoint, against the CPU and against each other."""
+    place, rows = check.place, check.extent.slices[-1]
+    for name, geometry in geometries(check.extent).items():
+        some = np.arange(len(geometry.angles))[::-1]
+        x = check.random((rows, geometry.height, geometry.width), np.complex64)
+        for slices in (1, 4):
+            where, projector = f"{name}, {slices} slices", SectionsProjector(geometry, slices, geometry.width / 5)
+            y = check.random((len(some), slices, rows, geometry.columns), np.complex64)
+            forward, back = projector.forward(place.put(x), some), projector.adjoint(place.put(y), some)
+            check.close(f"forward in slices: {where}", forward, projector.forward(x, some), 5e-6)
+            check.close(f"back from slices: {where}", back, projector.adjoint(y, some), 5e-6)
+            left = np.vdot(y.astype(np.complex128), place.get(forward).astype(np.complex128))
+            right = np.vdot(place.get(back).astype(np.complex128), x.astype(np.complex128))
+            check.value(f"adjoint of slices: {where}", left, right, 2e-6)
 
 
 def check_patches(check: Checker) -> None:

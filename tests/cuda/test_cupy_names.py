@@ -31,6 +31,9 @@ HOST_CALLS = {
     ("dtomo/algorithms/krylov.py", "np.divide"),  # ratios of inner products
     ("dtomo/algorithms/resolution.py", "np.divide"),  # sums over rings
     ("dtomo/ptycho/driver.py", "np.divide"),  # losses of epochs
+    ("dtomo/ptychotomo/engines/admm.py", "np.divide"),  # ratios of inner products
+    ("dtomo/subtomo/comparison.py", "np.divide"),  # correlations of shells
+    ("dtomo/subtomo/filters.py", "np.divide"),  # gains of shells
 }
 """(file, function of NumPy) elsewhere that only host arrays reach."""
 
