@@ -19,7 +19,7 @@ class Wedge:
     tilts
         First and last angle, degrees, from -90 to 90. A projection at tilt t is the plane of those spatial frequencies
         (kx, kz) with kz cos t = kx sin t: the sample is turned by Ry(t) (active, so that z goes to x for a small
-        positive t) and projected along z onto u = x cos t + z sin t, which is also what IMOD calls a tilt of t.
+        positive t) and projected along z onto u = x cos t + z sin t.
     cutoff
         Radius beyond which nothing counts, in voxels of the transform of a box; 0: half the box.
     smooth

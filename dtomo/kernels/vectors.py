@@ -1,7 +1,7 @@
 """Short words for emitting vector instructions (LLVM IR): what Numba's own language cannot express.
 
-Used by `lanes` and `weights` only. Every operation is rounded as written (no fast-math), so that a value has the same
-bits whichever kernel computes it.
+Used by `lanes`, `weights` and `turning` only. Every operation is rounded as written (no fast-math), so that a value has
+the same bits whichever kernel computes it.
 """
 
 from collections.abc import Iterator
