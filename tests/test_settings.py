@@ -123,3 +123,13 @@ def test_where_it_runs_does_not_decide_the_result() -> None:
     one, other = _settings(workers=1, memory="1GB", slab=16), _settings(workers=3, output="elsewhere.mrc")
     assert one.that_decide_the_result() == other.that_decide_the_result()
     assert one.that_decide_the_result() != _settings(bin=2).that_decide_the_result()
+
+
+def test_options_of_engines_may_be_written_with_an_exponent() -> None:
+    from dtomo.settings.ptycho import parse_options
+
+    assert parse_options(["damping=1e-3", "rates={volume: 2e-1}", "first=adam"]) == {
+        "damping": 0.001,
+        "rates": {"volume": 0.2},
+        "first": "adam",
+    }

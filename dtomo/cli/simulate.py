@@ -115,7 +115,9 @@ def ptychotomo(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="HDF5 file, such as joint.h5; a folder if --separate.")],
     size: Annotated[int | None, typer.Option(help="Voxels along a side of the volume; default 64.")] = None,
     angles: Annotated[int | None, typer.Option(help="Over a half-turn; default 60.")] = None,
-    frame: Annotated[int, typer.Option(help="Rows and columns of a frame.")] = 32,
+    frame: Annotated[
+        int | None, typer.Option(help="Rows and columns of a frame; default 32, of small volumes half the side.")
+    ] = None,
     step: Annotated[float | None, typer.Option(help="Pixels from one position to the next; default 5.")] = None,
     overlap: Annotated[
         float | None,
@@ -142,7 +144,7 @@ def ptychotomo(
     given: dict[str, Any] = {name: value for name, value in locals().items() if value is not None}
     for name in ("output", "quiet"):
         del given[name]
-    from dtomo.simulate.ptychotomo import resampled_probe, simulate_ptychotomo
+    from dtomo.simulate.ptychotomo import frame_of, resampled_probe, simulate_ptychotomo
 
     if probe is not None:
         from dtomo.io.ptycho.given import given_array
@@ -150,9 +152,10 @@ def ptychotomo(
         light = given_array(probe, "probe", kinds="fc")[0]
         if light.ndim < 2:
             raise UserError(f"--probe {probe} has shape {light.shape}; rows and columns were expected")
-        given["probe"] = resampled_probe(light.reshape(-1, *light.shape[-2:])[0], frame)
+        given["probe"] = resampled_probe(light.reshape(-1, *light.shape[-2:])[0], frame or frame_of(size or 64))
     truth = simulate_ptychotomo(output, **given)
     if not quiet:
+        frame = truth.probe.shape[-1]
         print(
             f"{output}: {len(truth.positions)} frames of {frame} × {frame} at {len(truth.angles)} angles, of a volume "
             f"of {len(truth.volume)}³ voxels of {truth.pixel_size * 1e9:g} nm"

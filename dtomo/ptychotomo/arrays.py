@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dtomo.distributed.graph import workers_in_order
 from dtomo.errors import UserError, shown
 from dtomo.io.ptychotomo import open_ptychotomo
+from dtomo.io.ptychotomo.scan import check_views
 from dtomo.io.sources import Source
 from dtomo.ptycho.arrays import check_client, data_of_arrays
 from dtomo.ptychotomo.coarse import Found, levels
@@ -230,6 +231,8 @@ def _joint_data(
     degrees = np.asarray(given["angles"])
     if degrees.dtype.kind not in "iuf" or degrees.ndim != 1 or not np.isfinite(degrees).all():
         raise UserError(f"angles are finite numbers of degrees (angle,); got {degrees.dtype} {degrees.shape}")
+    if len(degrees) > 1:
+        check_views(degrees.astype(np.float64), "angles")
     rows, columns = (int(size) for size in shape)
     return JointData(found, degrees.astype(np.float64), numbers.astype(np.int64), (rows, columns), given["center"])
 

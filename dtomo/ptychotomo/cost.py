@@ -115,9 +115,9 @@ class JointSizes:
 
     @property
     def passes(self) -> float:
-        """Over all frames, in the whole run; coarse ones count by their pixels."""
+        """Over all frames, in the whole run; coarse ones count by their pixels, the two halves of the angles as one."""
         coarse = sum(self.settings.coarse_epochs_wanted / factor**2 for factor in self.settings.coarse)
-        return self.of_epoch * (self.settings.epochs_wanted + coarse)
+        return self.of_epoch * (self.settings.epochs_wanted + coarse) * (2 if self.settings.halves else 1)
 
     @property
     def of_epoch(self) -> float:

@@ -96,6 +96,7 @@ def run(
         raise UserError(f"{settings.output}: results are folders, so give the output a name that ends with .zarr")
     opened = scans.open_joint(settings, look=not plan_only)
     data = opened.data
+    scans.check_halves(data, settings)
     scans.check_start(data, settings)
     coarse.levels(data, settings)  # refuses frames that are too small
     for note in (*opened.warnings, *scans.doubts(data, settings)):
@@ -267,7 +268,7 @@ def _report(settings: JointSettings, summary: dict[str, Any], say: Say) -> None:
     losses = summary["losses"]
     say(f"{settings.output}: δ and β, loss {losses[-1]:.5g}, in {duration(summary['seconds'])}")
     if summary["delta_beta_correlation"] < signs.AGAINST:
-        say(f"note: {signs.WRONG_SIGN}")
+        say(f"note: {signs.wrong_sign(settings.sign)}")
     if "fsc" in summary:
         found = summary["fsc"]
         say(f"the two halves of the angles agree to {found['frequency'] / found['nyquist']:.2f} of Nyquist")

@@ -12,6 +12,7 @@ from dtomo.errors import UserError
 from dtomo.io import open_volume
 from dtomo.io.ptycho.given import given_array
 from dtomo.io.ptychotomo import PtychotomoScan, open_ptychotomo
+from dtomo.io.ptychotomo.scan import SAME_ANGLE
 from dtomo.ptycho import optics
 from dtomo.ptycho.plausible import check_positions
 from dtomo.ptycho.setup import Data
@@ -24,6 +25,10 @@ from dtomo.settings.ptycho import PROBES
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+LEAST_HALVED = 4
+"""Angles of a scan that halves are made of."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,19 +110,59 @@ def data_of(scan: PtychotomoScan) -> JointData:
     return JointData(frames, scan.angles, scan.angle_of_frame, scan.image_shape, scan.center)
 
 
+def check_halves(data: JointData, settings: JointSettings) -> None:
+    """Refuse halves of too few angles.
+
+    Raises
+    ------
+    UserError
+        So.
+    """
+    if settings.halves and len(data.angles) < LEAST_HALVED:
+        raise UserError(
+            f"--halves: each half takes two angles at least, and the scan has {len(data.angles)}; leave it out"
+        )
+
+
 def doubts(data: JointData, settings: JointSettings) -> tuple[str, ...]:
     """Sentences about how scan and settings fit: overlap of the probes, thickness."""
-    angle = int(np.argmax(np.bincount(data.angle_of_frame)))
+    each = np.bincount(data.angle_of_frame, minlength=len(data.angles))
+    angle = int(np.argmax(each))
     chosen = data.angle_of_frame == angle
     found = list(
         check_positions(data.frames.positions[chosen], optics.probe_shape(data.frames, settings.of_one_angle()))
     )
-    if data.frames.wavelength is not None and data.frames.pixel_size is not None:
+    if not each.all():
+        none = np.flatnonzero(each == 0)
+        found.append(
+            f"{len(none)} of {len(each)} angles have no frames, the first is number {none[0]} "
+            f"({data.angles[none[0]]:g} degrees): they say nothing of the volume"
+        )
+    found += _twice(data.angles)
+    if data.wavenumber is None:
+        found.append(
+            "the scan does not say its wavelength and pixel size, so delta and beta will be in radians per voxel; give "
+            "--energy, --distance and --pixel-size (of the detector) for those of the refractive index"
+        )
+    else:
         from dtomo.ptychotomo.thickness import thickness_sentence
 
         sentence = thickness_sentence(data, settings.slices)
         found += [sentence] if sentence else []
     return tuple(found)
+
+
+def _twice(angles: NDArray[np.float64]) -> list[str]:
+    """A sentence about angles that are there more than once."""
+    order = np.argsort(angles, kind="stable")
+    same = np.flatnonzero(np.diff(angles[order]) < SAME_ANGLE)
+    if not len(same):
+        return []
+    first, second = sorted(order[same[0] : same[0] + 2].tolist())
+    return [
+        f"{len(same)} of {len(angles)} angles are there before, such as numbers {first} and {second}, both "
+        f"{angles[first]:g} degrees: leave out what is a copy"
+    ]
 
 
 def first_volume(data: JointData, settings: JointSettings, client: "Client | None" = None) -> Start:

@@ -65,6 +65,11 @@ class JointData:
             raise UserError(f"{where}: a volume takes frames at two angles at least; there is {len(self.angles)}")
         if count and not (self.angle_of_frame.min() >= 0 and self.angle_of_frame.max() < len(self.angles)):
             raise UserError(f"{where}: angles of frames are numbers from 0 to {len(self.angles) - 1}")
+        if self.center is not None and not 0 <= self.center <= self.image_shape[1] - 1:
+            raise UserError(
+                f"{where}: column {self.center:g} of the rotation axis lies outside of images of {self.image_shape[1]} "
+                "columns; give another one (--center), or leave it out for the middle"
+            )
         room = np.array(self.image_shape) - self.frames.frame_shape
         if (room < 0).any() or (self.frames.positions < -0.5).any() or (self.frames.positions > room + 0.5).any():
             raise UserError(f"{where}: positions lie outside of images of {self.image_shape} pixels")

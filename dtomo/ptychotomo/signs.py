@@ -13,9 +13,6 @@ from dtomo.device import to_host
 AGAINST = -0.1
 """Correlation of δ and β below which the sign is doubted: from 0.33 to 0.55 were found with the right one, and from
 -0.45 to -0.17 with the wrong one (simulated balls, with and without the constraint of signs)."""
-WRONG_SIGN = (
-    "δ falls where β rises: the frames may be of waves exp(-ikz), or turned over; try --sign -1, or flip the frames"
-)
 
 
 def moments(volume: NDArray[np.complexfloating]) -> NDArray[np.float64]:
@@ -35,6 +32,14 @@ def moments(volume: NDArray[np.complexfloating]) -> NDArray[np.float64]:
         delta, beta = -values.real.astype(np.float64), values.imag.astype(np.float64)
         found += (len(values), delta.sum(), beta.sum(), delta @ delta, beta @ beta, delta @ beta)
     return found
+
+
+def wrong_sign(sign: int) -> str:
+    """A sentence for frames that seem to be of the other sign than this one, 1 or -1."""
+    waves = "exp(-ikz)" if sign == 1 else "exp(+ikz)"
+    return (
+        f"δ falls where β rises: the frames may be of waves {waves}, or turned over; try --sign {-sign}, or flip them"
+    )
 
 
 def correlation(sums: NDArray[np.float64]) -> float:
@@ -60,4 +65,4 @@ def sign_doubt(volume: NDArray[np.complexfloating]) -> str | None:
     volume
         -δ + iβ ``(z, y, x)``, in any unit.
     """
-    return WRONG_SIGN if correlation(moments(volume)) < AGAINST else None
+    return wrong_sign(1) if correlation(moments(volume)) < AGAINST else None

@@ -94,12 +94,14 @@ def _overview(output: Path, parameters: dict[str, Any]) -> Figure:
     show_residuals(axes, [float(loss) for loss in parameters["loss_history"]])
     axes.set_title("loss per pixel")
     axes.set_xlabel("epoch")
+    axes.set_ylabel("")
     if "shifts" in parameters:
         _lines(figure.add_subplot(2, 3, 5), parameters["angles"], parameters["shifts"], ("rows", "columns"))
     if "fsc" in parameters:
         axes = figure.add_subplot(2, 3, 6)
         frequency, correlation, _ = parameters["fsc"]
-        axes.plot(frequency, correlation, color=LINE)
+        axes.plot(2 * frequency * (1.0 if pixel is None else pixel * 1e-6), correlation, color=LINE)
+        axes.set_xlabel("spatial frequency, of Nyquist")
         axes.axhline(0, color="0.7", linewidth=0.8)
         axes.set_title("correlation of two halves of the angles")
         axes.set_ylim(-0.1, 1.05)

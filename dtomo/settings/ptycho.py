@@ -1,5 +1,6 @@
 """Settings of `dtomo ptycho`."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -51,10 +52,20 @@ def parse_options(value: Any) -> Any:
         if not equals or not name.strip():
             raise ValueError("must be names and values such as beta=0.9")
         try:
-            found[name.strip().replace("-", "_")] = yaml.safe_load(text)
+            found[name.strip().replace("-", "_")] = _number_or(yaml.safe_load(text))
         except yaml.YAMLError as error:
             raise ValueError("must be names and values such as beta=0.9") from error
     return found
+
+
+def _number_or(value: Any) -> Any:
+    """The number that a text is, such as 1e-3, which YAML 1.1 takes for a word; else what it was."""
+    if isinstance(value, dict):
+        return {name: _number_or(one) for name, one in value.items()}
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value
 
 
 def _tile(value: Any) -> Any:

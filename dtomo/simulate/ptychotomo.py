@@ -27,6 +27,8 @@ STEP = 5.0
 """Pixels, where neither a step nor an overlap is asked for."""
 FILL = 0.3
 """Radius of the sample, as part of the width that light falls on: there is some vacuum at both sides."""
+LEAST_FRAME = 4
+"""Rows and columns."""
 POSITIONS, SHIFTS = 12, 13
 """Streams of random numbers."""
 
@@ -74,7 +76,7 @@ def simulate_ptychotomo(
     size: int = 64,
     *,
     angles: int | ArrayLike = 60,
-    frame: int = 32,
+    frame: int | None = None,
     step: float | None = None,
     overlap: float | None = None,
     scan_path: ScanPath = "grid",
@@ -101,7 +103,7 @@ def simulate_ptychotomo(
     angles
         How many over a half-turn, or degrees.
     frame
-        Rows and columns of a frame.
+        Rows and columns of a frame. Default: as the probe; else 32, but no more than half of `size`.
     step
         Pixels from one position to the next, about; each angle's scan begins elsewhere. Default: 5.
     overlap
@@ -138,6 +140,8 @@ def simulate_ptychotomo(
         Sizes that do not fit, an output that is refused.
     """
     degrees = np.arange(angles) * 180.0 / angles if isinstance(angles, int) else np.asarray(angles, np.float64)
+    if frame is None:
+        frame = frame_of(size) if probe is None else len(np.atleast_1d(np.asarray(probe)))
     _refuse(size, frame, photons, degrees, slices)
     light = _light(probe, frame, photons)
     pace = _pace(step, overlap, light)
@@ -162,6 +166,11 @@ def simulate_ptychotomo(
     made = _frames(sample, truth, size, slices, photons, seed)
     write(truth, made, np.dtype(np.uint32 if photons else np.float32), overwrite)
     return truth
+
+
+def frame_of(size: int) -> int:
+    """Rows and columns of a frame where none are asked for: neighbours have room beside one another."""
+    return max(LEAST_FRAME, min(32, size // 2))
 
 
 def _light(probe: ArrayLike | None, frame: int, photons: float) -> NDArray[np.complex128]:
@@ -194,8 +203,8 @@ def expected_images(truth: PtychotomoTruth, size: int, angle: int, phase: float 
 
 
 def _refuse(size: int, frame: int, photons: float, degrees: NDArray[np.float64], slices: int) -> None:
-    if frame < 4 or size < frame:
-        raise UserError(f"frames have at least 4 pixels and fit into images of {size}; got {frame}")
+    if frame < LEAST_FRAME or size < frame:
+        raise UserError(f"frames have at least {LEAST_FRAME} pixels and fit into images of {size}; got {frame}")
     if not 0 <= photons < 1e9 or len(degrees) < 2 or slices < 1:
         raise UserError(
             f"photons are from 0 to below 1e9, angles 2 at least, slices 1 at least; got {photons}, {len(degrees)} and "

@@ -115,6 +115,7 @@ def test_a_plan_touches_nothing(scan: Path, tmp_path: Path) -> None:
         (("out.zarr", "--engine", "cg", "--refine", "shifts"), "adam"),
         (("out.zarr", "--option", "speed=3"), "no option speed"),
         (("out.zarr", "--option", "damping=nan"), "damping"),
+        (("out.zarr", "--center", "32"), "outside of images of 32 columns"),
         (("out.zarr", "--coarse", "2,4"), "coarsest first"),
         (("out.zarr", "--coarse", "9"), "smaller factor"),
         (("out.zarr", "--slab-rows", "3"), "at least as high"),

@@ -156,3 +156,12 @@ def test_rotation_about_the_axis_of_a_ball_on_it_changes_nothing() -> None:
         np.testing.assert_allclose(ball.projection(20, 21, angle), ball.projection(20, 21, 0.0), atol=1e-12)
     off = one_ball(4.0, (0.0, 3.0, -2.0))
     np.testing.assert_allclose(off.projection(20, 21, 225.0)[:, ::-1], off.projection(20, 21, 45.0), atol=1e-12)
+
+
+def test_frames_leave_room_for_neighbours_unless_they_are_asked_for(tmp_path: Path) -> None:
+    truth = simulate_ptychotomo(tmp_path / "a.h5", 24, angles=2, photons=0)
+    assert truth.probe.shape == (1, 12, 12)
+    assert len(np.unique(truth.positions[truth.angle_of_frame == 0], axis=0)) > 3
+    given = simulate_ptychotomo(tmp_path / "b.h5", 24, angles=2, photons=0, probe=np.ones((9, 9)))
+    assert given.probe.shape == (1, 9, 9)
+    assert simulate_ptychotomo(tmp_path / "c.h5", 72, angles=2, step=40, photons=0).probe.shape == (1, 32, 32)

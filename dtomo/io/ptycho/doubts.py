@@ -49,11 +49,51 @@ def _share(image: NDArray[np.float64], part: int) -> float:
 
 def check_mask(reading: PtychoReading, mask: NDArray[np.bool_]) -> None:
     """Refuse a mask that leaves nearly nothing, and warn of one that leaves little: it may be the other way round."""
+    doubt = mask_doubt(reading.found.get("mask", "what is masked"), mask)
+    reading.warnings += [] if doubt is None else [doubt]
+
+
+def background_doubt(what: str, background: NDArray[np.float64] | None, look: Look) -> str | None:
+    """A sentence about counts without beam that are more than those with it; None: they are not.
+
+    Parameters
+    ----------
+    what
+        Where they are from.
+    background
+        As stored ``(row, column)``.
+    look
+        At the frames.
+    """
+    seen = look.mean > 0
+    if background is None or not seen.any() or background[seen].sum() < look.mean[seen].sum():
+        return None
+    return (
+        f"{what}: the background has {background[seen].mean():.3g} counts a pixel, and the frames with beam "
+        f"{look.mean[seen].mean():.3g}: it cannot be theirs; correct it, or leave it out"
+    )
+
+
+def mask_doubt(what: str, mask: NDArray[np.bool_]) -> str | None:
+    """A sentence about a mask that leaves little; None: it does not.
+
+    Parameters
+    ----------
+    what
+        That masks, for the sentence.
+    mask
+        Good pixels.
+
+    Raises
+    ------
+    UserError
+        It leaves nearly nothing.
+    """
     good = float(mask.mean())
     if good >= DOUBTFUL or not good:  # none at all is refused elsewhere
-        return
-    said = f"{reading.found.get('mask', 'what is masked')} leaves {100 * good:.3g} % of the pixels as good"
+        return None
+    said = f"{what} leaves {100 * good:.3g} % of the pixels as good"
     asks = "is it inverted? True means good (in CXI 0); say otherwise with mask=... (--mask)"
     if good < GOOD:
         raise UserError(f"{said}, too few to reconstruct from; {asks}")
-    reading.warnings.append(f"{said}; {asks}")
+    return f"{said}; {asks}"

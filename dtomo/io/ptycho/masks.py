@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.errors import UserError
 from dtomo.io.ptycho.arranged import GAP
 from dtomo.io.sources import Source
 
@@ -106,6 +107,36 @@ def look_at(frames: Source, mask: NDArray[np.bool_] | None = None) -> Look:
     saturation = _saturation(tops)
     mean = np.where(usable, seen.total / seen.frames, 0)
     return Look(bad, saturation, mean, _notes(frames, seen, stuck, saturation, len(numbers)))
+
+
+def without_bad(frames: Source, mask: NDArray[np.bool_] | None, look: Look) -> NDArray[np.bool_] | None:
+    """Good pixels ``(row, column)`` without those that were seen to hold no counts; None: all are good.
+
+    Parameters
+    ----------
+    frames, mask
+        As of `look_at`.
+    look
+        What it found.
+
+    Raises
+    ------
+    UserError
+        None is left, because a frame, or all of them, hold no counts.
+    """
+    if not look.bad.any():
+        return mask
+    good = ~look.bad if mask is None else mask & ~look.bad
+    if good.any() or (mask is not None and not mask.any()):
+        return good
+    for number in frames_to_look_at(frames):
+        image = frames.read(slice(number, number + 1))[0][slice(None) if mask is None else mask]
+        if not ((image < GAP[image.dtype.kind]) & (image >= 0)).any():
+            raise UserError(
+                f"{frames.location}: frame {number} (from 0) holds no counts (NaN, infinity, below 0 or the mark of a "
+                "gap); leave it out, or write it anew"
+            )
+    raise UserError(f"{frames.location}: no pixel holds counts in all frames (NaN, infinity, below 0 or marks of gaps)")
 
 
 def _pass(seen: _Seen, block: NDArray[Any], good: NDArray[np.bool_]) -> tuple[float, int, int]:

@@ -15,20 +15,18 @@ from dtomo.errors import UserError
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.ptycho.arranged import ArrangedFrames, Arrangement, arrangement_of
 from dtomo.io.ptycho.cxi import is_cxi, read_cxi
-from dtomo.io.ptycho.doubts import check_light, check_mask
+from dtomo.io.ptycho.doubts import background_doubt, check_light, check_mask
 from dtomo.io.ptycho.given import Given, given_array, table_of_positions, unit_factor
 from dtomo.io.ptycho.hdf5 import read_hdf5
-from dtomo.io.ptycho.masks import Look, look_at
+from dtomo.io.ptycho.masks import Look, look_at, without_bad
 from dtomo.io.ptycho.npz import read_npz
 from dtomo.io.ptycho.ptyd import is_ptyd, read_ptyd
-from dtomo.io.ptycho.reading import PtychoReading, check_lengths, wavelength_of
+from dtomo.io.ptycho.reading import MOST_COUNTS, PtychoReading, check_lengths, wavelength_of
 from dtomo.io.ptycho.scan import PtychoScan
 from dtomo.io.sources import SelectedFrames
 
 ZIP = b"PK\x03\x04"
 """How NumPy archives begin."""
-MOST_COUNTS = 1e30
-"""More than any detector counts."""
 MOST_ENERGY = 1000.0
 """keV: a larger number is meant in eV."""
 
@@ -158,8 +156,9 @@ def open_ptycho(
     check_lengths(reading)
     seen = look_at(reading.frames, reading.mask) if look else Look.nothing(reading.frames.shape)
     reading.warnings += seen.notes
-    if seen.bad.any():
-        reading.mask = ~seen.bad if reading.mask is None else reading.mask & ~seen.bad
+    reading.mask = without_bad(reading.frames, reading.mask, seen)
+    doubt = background_doubt(reading.frames.location, reading.background, seen)
+    reading.warnings += [] if doubt is None else [doubt]
     if reading.near_field and center == "corner":
         raise UserError("center='corner' is of far fields; images of a near field have no frequency zero: leave it out")
     usual = "middle" if reading.near_field else reading.center

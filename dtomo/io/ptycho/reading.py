@@ -22,6 +22,8 @@ KEV = 1.602176634e-16
 """Joules."""
 MOST_POSITIONS = 10**8
 """More than any scan has."""
+MOST_COUNTS = 1e30
+"""More than any detector counts."""
 MOST_PIXELS = 2**27
 """Of a frame: more than any detector has."""
 PLAUSIBLE = {

@@ -12,8 +12,9 @@ from dtomo.errors import UserError, shown
 from dtomo.io.angles import AngleTable, to_degrees
 from dtomo.io.hdf5_files import node, open_hdf5, text_attribute
 from dtomo.io.ptycho.arranged import LEAST_PIXELS, ArrangedFrames, arrangement_of
-from dtomo.io.ptycho.masks import Look, look_at
-from dtomo.io.ptycho.reading import PLAUSIBLE, small_array, wavelength_of
+from dtomo.io.ptycho.doubts import background_doubt, mask_doubt
+from dtomo.io.ptycho.masks import Look, look_at, without_bad
+from dtomo.io.ptycho.reading import MOST_COUNTS, PLAUSIBLE, small_array, wavelength_of
 from dtomo.io.ptychotomo.scan import PtychotomoScan
 from dtomo.io.sources import Source, hdf5_source
 from dtomo.io.units import angle_unit
@@ -71,8 +72,11 @@ def read_own(path: Path, wanted: Wanted) -> PtychotomoScan:
     mask = extra["mask"] if wanted.mask is None else wanted.mask
     if mask is not None and mask.shape != source.shape[1:]:
         raise UserError(f"the mask has shape {mask.shape}, but frames of {path} {source.shape[1:]}; they must match")
-    frames, mask, saturation, notes = _arranged(source, mask, wanted.look)
     probe, background = extra["probe"], extra["background"]
+    if background is not None and not (there := np.abs(background) < MOST_COUNTS).all():
+        warnings.append(f"{path}:/background: {int((~there).sum())} pixels hold no counts; they are taken as 0")
+        background = np.where(there, background, 0)
+    frames, mask, saturation, notes = _arranged(source, mask, background, wanted.look)
     for known in (wanted.saturation, numbers["saturation"]):
         if known is not None:
             saturation = known or None
@@ -97,6 +101,8 @@ def read_own(path: Path, wanted: Wanted) -> PtychotomoScan:
     )
 
 
+VOXELS = (1e-12, 1e-2, "--pixel-size (of the detector) with --energy and --distance")
+"""Least and largest voxels there are, metres, and what says otherwise."""
 _POSITIONS = ("positions", "uif")
 _EXTRA = (("probe", "cuif"), ("mask", "uifb"), ("background", "uif"))
 
@@ -160,11 +166,12 @@ def _lengths(numbers: dict[str, float | None], wanted: Wanted, columns: int) -> 
         found["wavelength"] = wavelength_of(wanted.energy)
     if wanted.distance is not None:
         found["distance"] = wanted.distance
-    for name in ("wavelength", "distance"):
-        value = found[name]
-        least, most, option = PLAUSIBLE[name]
+    for name, (least, most, option) in (*PLAUSIBLE.items(), ("pixel_size", VOXELS)):
+        value = found.get(name)
         if value is not None and not least <= value <= most:
-            raise UserError(f"a {name} of {value:.3g} m cannot be: correct its unit, or give {option}")
+            raise UserError(
+                f"a {name.replace('_', ' ')} of {value:.3g} m cannot be: correct its unit, or give {option}"
+            )
     if wanted.detector_pixel is not None:
         if found["wavelength"] is None or found["distance"] is None:
             raise UserError("--pixel-size (of the detector) takes --energy and --distance, which the scan does not say")
@@ -173,11 +180,13 @@ def _lengths(numbers: dict[str, float | None], wanted: Wanted, columns: int) -> 
 
 
 def _arranged(
-    source: Source, mask: NDArray[np.bool_] | None, look: bool
+    source: Source, mask: NDArray[np.bool_] | None, background: NDArray[Any] | None, look: bool
 ) -> tuple[ArrangedFrames, NDArray[np.bool_] | None, float | None, tuple[str, ...]]:
     """Frames that are checked as they are read, good pixels, saturation, and what was seen."""
     seen = look_at(source, mask) if look else Look.nothing(source.shape)
-    if seen.bad.any():
-        mask = ~seen.bad if mask is None else mask & ~seen.bad
+    mask = without_bad(source, mask, seen)
+    doubts = [None if mask is None else mask_doubt(f"what is masked of {source.location}", mask)]
+    doubts.append(background_doubt(source.location, background, seen))
     arrangement = arrangement_of(source.shape[1:], "middle", None, None)
-    return ArrangedFrames(source, arrangement, mask), mask, seen.saturation, seen.notes
+    notes = (*seen.notes, *(doubt for doubt in doubts if doubt is not None))
+    return ArrangedFrames(source, arrangement, mask), mask, seen.saturation, notes

@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from dtomo.errors import UserError
 from dtomo.io.sources import SelectedFrames, Source
 
+SAME_ANGLE = 1e-3
+"""Degrees between angles that are the same."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PtychotomoScan:
@@ -88,6 +91,7 @@ class PtychotomoScan:
                 raise UserError(f"{self.path}: not all {name} are finite numbers; correct them or leave those out")
         if len(self.angles) < 2:
             raise UserError(f"{self.path}: a volume takes frames at two angles at least; there is {len(self.angles)}")
+        check_views(self.angles, str(self.path))
         if count and not (self.angle_of_frame.min() >= 0 and self.angle_of_frame.max() < len(self.angles)):
             raise UserError(f"{self.path}: angles of frames are numbers from 0 to {len(self.angles) - 1}")
         if self.mask is not None and (self.mask.shape != (rows, columns) or not self.mask.any()):
@@ -168,4 +172,26 @@ class PtychotomoScan:
             positions=self.positions[kept],
             angle_of_frame=numbers[self.angle_of_frame[kept]],
             angles=angles,
+        )
+
+
+def check_views(angles: NDArray[np.float64], where: str) -> None:
+    """Refuse angles that show an object from one side alone.
+
+    Parameters
+    ----------
+    angles
+        Degrees, at least one.
+    where
+        That they are of, for the sentence.
+
+    Raises
+    ------
+    UserError
+        They are all the same, or half a turn apart.
+    """
+    if np.ptp(np.mod(angles - angles[0] + 90, 180)) < SAME_ANGLE:
+        raise UserError(
+            f"{where}: all {len(angles)} angles are {angles[0]:g} degrees, or half a turn from it; a volume takes "
+            "views from several sides: give the right angles (--angles FILE)"
         )

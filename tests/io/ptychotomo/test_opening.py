@@ -90,6 +90,9 @@ def test_a_file_for_each_angle(tmp_path: Path) -> None:
         (lambda file: file.attrs.__setitem__("wavelength", -1.0), "positive number"),
         (lambda file: file.attrs.__setitem__("pixel_size", "wide"), "not a number"),
         (lambda file: file.attrs.__delitem__("image_rows"), "how large its images are"),
+        (lambda file: file.attrs.__setitem__("pixel_size", 1.0), "pixel size of 1 m cannot be"),
+        (lambda file: file["angles"].__setitem__(..., [30.0, 210.0, 30.0]), "from several sides"),
+        (lambda file: file["frames"].__setitem__(4, 2**32 - 1), "frame 4 .* holds no counts"),
     ],
 )
 def test_damage_is_said_in_one_sentence(tmp_path: Path, damage: Any, said: str) -> None:
@@ -116,3 +119,21 @@ def test_what_is_not_there_or_does_not_fit(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=said):
             open_ptychotomo(given, **options)
+
+
+def test_masks_and_backgrounds_that_cannot_be_meant_are_doubted(tmp_path: Path) -> None:
+    few = np.zeros((8, 8), bool)
+    few[:2] = True
+    holes = np.full((8, 8), 3.0)
+    holes[1, 2:4] = np.nan, np.inf
+    for number, (changes, said) in enumerate(
+        (
+            ({"mask": few}, "leaves 25 % of the pixels as good; is it inverted"),
+            ({"background": holes}, "2 pixels hold no counts; they are taken as 0"),
+            ({"background": np.full((8, 8), 400.0)}, "it cannot be theirs"),
+        )
+    ):
+        scan = open_ptychotomo(write(tmp_path / f"{number}.h5", **changes))
+        assert [said in note for note in scan.warnings] == [True]
+        assert scan.background is None or np.isfinite(scan.background).all()
+    assert open_ptychotomo(write(tmp_path / "plain.h5", background=np.full((8, 8), 3.0))).warnings == ()
