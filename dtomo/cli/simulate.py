@@ -160,3 +160,47 @@ def ptychotomo(
             f"{output}: {len(truth.positions)} frames of {frame} × {frame} at {len(truth.angles)} angles, of a volume "
             f"of {len(truth.volume)}³ voxels of {truth.pixel_size * 1e9:g} nm"
         )
+
+
+@app.command()
+def particles(
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder, such as particles; made here.")],
+    reference: Annotated[
+        str | None, typer.Option(help="File of a map (MRC, EM …); default: an asymmetric one is built.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Number of particles.")] = 200,
+    box: Annotated[
+        int | None, typer.Option(help="Voxels along a side; default: those of the map, 48 of the built one.")
+    ] = None,
+    pixel_size: Annotated[
+        float | None, typer.Option(help="Å; a map that has another is resampled. Default: that of the map, else 5.")
+    ] = None,
+    snr: Annotated[float, typer.Option(help="Variance of the particle by that of the noise; 0: noise alone.")] = 0.05,
+    tilts: Annotated[tuple[float, float], typer.Option(help="First and last tilt, degrees.")] = (-60.0, 60.0),
+    defocus: Annotated[
+        tuple[float, float] | None, typer.Option(help="Least and most, µm: each particle has a CTF of its own.")
+    ] = None,
+    shifts: Annotated[float, typer.Option(help="Particles lie up to so many voxels off the middle.")] = 2.0,
+    angle_error: Annotated[float, typer.Option(help="Of the orientations in the list, degrees.")] = 0.0,
+    shift_error: Annotated[float, typer.Option(help="Of the shifts in the list, voxels.")] = 0.0,
+    tomogram: Annotated[
+        tuple[int, int, int] | None,
+        typer.Option(metavar="Z Y X", help="Size of a tomogram that all particles lie in, and are cut from."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of map, orientations and noise.")] = 0,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write subtomograms of a map with known orientations, missing wedge and noise, their lists, and the truth."""
+    given: dict[str, Any] = dict(locals())
+    for name in ("output", "quiet"):
+        del given[name]
+    from dtomo.simulate.particles import simulate_particles
+
+    truth = simulate_particles(output, **given)
+    if not quiet:
+        size = len(truth.reference)
+        print(
+            f"{output}: {len(truth.rotations)} particles in boxes of {size}³ voxels of {truth.pixel_size:g} Å, "
+            f"lists particles.xml and particles.star, true ones truth.xml and truth.star"
+        )

@@ -99,11 +99,14 @@ def by_radius(gains: ArrayLike, size: int, xp: Any = np) -> NDArray[Any]:
 
 
 def turned(
-    spectrum: NDArray[Any], rotation: ArrayLike, shift: ArrayLike = (0.0, 0.0, 0.0), oversampling: float = OVERSAMPLING
+    spectrum: NDArray[Any],
+    rotation: ArrayLike,
+    shift: ArrayLike = (0.0, 0.0, 0.0),
+    oversampling: float = OVERSAMPLING,
+    *,
+    mean_outside: bool = True,
 ) -> NDArray[Any]:
     """A box brought back: what lies at ``R (p - c) + c + s`` in it comes to p, its center c = n // 2.
-
-    What was outside the box comes in as the mean.
 
     Parameters
     ----------
@@ -113,6 +116,8 @@ def turned(
         R ``(3, 3)`` and s ``(3,)`` in voxels, on (x, y, z); on the host.
     oversampling
         See `OVERSAMPLING`.
+    mean_outside
+        What was outside the box comes in as its mean, which then stays what it was; else as 0.
 
     Returns
     -------
@@ -122,8 +127,9 @@ def turned(
     xp, size = array_module(spectrum), box_of(spectrum)
     fine = 2 * int(scipy.fft.next_fast_len(int(np.ceil(oversampling * size / 2)), real=True))
     inside = xp.asarray(radii(size) < size / 2)
-    wide = _resized(spectrum * inside, size, fine)
-    wide[0, 0, 0] = 0
+    wide = resized(spectrum * inside, size, fine)
+    if mean_outside:
+        wide[0, 0, 0] = 0
     for axis, flat in enumerate(_splines(size, fine)):
         wide *= xp.asarray(flat.reshape([-1 if k == axis else 1 for k in range(3)]))
     matrix, moved = np.asarray(rotation, np.float64), np.asarray(shift, np.float64)
@@ -131,8 +137,9 @@ def turned(
         inverse(wide, fine), matrix.T, -(matrix.T @ moved) * (fine / size), order=3, center=(fine // 2,) * 3,
         coefficients=True,
     )  # fmt: skip
-    found = _resized(forward(volume), fine, size) * inside
-    found[0, 0, 0] = spectrum[0, 0, 0]
+    found = resized(forward(volume), fine, size) * inside
+    if mean_outside:
+        found[0, 0, 0] = spectrum[0, 0, 0]
     return found
 
 
@@ -159,8 +166,11 @@ def turned_weights(weights: NDArray[Any], rotation: ArrayLike) -> NDArray[Any]:
     return found[back][:, back][:, :, reach : reach + size // 2 + 1] * xp.asarray(radii(size) < size / 2)
 
 
-def _resized(spectrum: NDArray[Any], size: int, other: int) -> NDArray[Any]:
-    """Spectrum of a box of another size that holds the same frequencies, its center staying the center."""
+def resized(spectrum: NDArray[Any], size: int, other: int) -> NDArray[Any]:
+    """Spectrum of a box of `other` voxels along a side that holds the same frequencies as one of `size` voxels.
+
+    Its center, n // 2, stays the center; values are to be multiplied by (other / size)³.
+    """
     xp = array_module(spectrum)
     found = xp.zeros((other, other, other // 2 + 1), np.complex64)
     least = min(size, other)

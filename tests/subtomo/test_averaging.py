@@ -276,3 +276,14 @@ def test_shells_and_curves():
     ones = np.ones((size, size, size // 2 + 1), np.float32)
     assert (shell_means(ones) == 1).all()
     assert by_radius([1, 1, 1], size).sum() == (radii(size) <= 2).sum()
+
+
+def test_what_comes_in_from_outside_is_the_mean_or_nothing():
+    size = 16
+    spectrum = forward(np.full((size,) * 3, 3, np.float32))
+    turn = poses(1, 2)[0][0]
+    same = inverse(turned(spectrum, turn, (4.0, 0.0, 0.0)), size)
+    assert np.allclose(same, 3, atol=1e-4)
+    empty = inverse(turned(spectrum, turn, (4.0, 0.0, 0.0), mean_outside=False), size)
+    assert empty.min() < 0.5
+    assert empty[size // 2, size // 2, size // 2] == pytest.approx(3, rel=0.1)
