@@ -18,6 +18,7 @@ from dtomo.cli.ptychotomo import ptychotomo
 from dtomo.cli.recon import recon
 from dtomo.cli.simulate import app as simulate
 from dtomo.cli.slurm_script import slurm_script
+from dtomo.cli.subtomo import app as subtomo
 from dtomo.errors import DtomoError
 
 
@@ -77,4 +78,5 @@ app.command()(ptycho)
 app.command()(ptychotomo)
 app.command()(convert)
 app.command("slurm-script")(slurm_script)
+app.add_typer(subtomo, name="subtomo")
 app.add_typer(simulate, name="simulate")

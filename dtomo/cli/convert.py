@@ -10,8 +10,8 @@ from dtomo.errors import StoppedError
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="OME-Zarr, MRC, TIFF, or FILE.h5:/dataset.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="Volume: .zarr, .mrc or .tif.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="OME-Zarr, MRC, EM, TIFF, or FILE.h5:/dataset.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Volume: .zarr, .mrc, .em or .tif.")],
     voxel_size: Annotated[float | None, typer.Option(help="Voxel size in µm, in place of what the file says.")] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from dtomo.errors import UserError
 from dtomo.io.dxchange_writer import write_dxchange
+from dtomo.io.em import copy_em_header
 from dtomo.io.hdf5 import CENTER, SOURCE_SAMPLE
 from dtomo.io.output import check_output, unlocked_at_end
 from dtomo.io.scan import Scan
+from dtomo.io.section_file import SectionFileWriter
 from dtomo.io.volumes import VoxelSize, create_volume, open_volume, stored_dtype, volume_format
 from dtomo.io.zarr_store import write_zarr_scan
 
@@ -40,7 +42,7 @@ def convert(
     source
         Any volume `open_volume` reads.
     target
-        ``.zarr``, ``.mrc`` or ``.tif``.
+        ``.zarr``, ``.mrc``, ``.em`` or ``.tif``; from EM to EM the header goes along.
     voxel_size_um
         In place of what the source says.
     overwrite
@@ -67,6 +69,8 @@ def convert(
         inputs=[volume.path],
     )
     with unlocked_at_end(target):
+        if volume.format == "em" and isinstance(writer, SectionFileWriter) and writer.format == "em":
+            copy_em_header(volume.path, writer.part)
         for start in range(0, volume.shape[0], slab):
             writer.write_slab(start, volume.source.read(slice(start, start + slab)))
         return writer.finish()

@@ -1,4 +1,4 @@
-"""Volumes in one file of uncompressed sections (MRC, BigTIFF), filled in any order by any worker.
+"""Volumes in one file of uncompressed sections (MRC, EM, BigTIFF), filled in any order by any worker.
 
 The file grows in a folder beside its final name and is moved there when whole. Data are written at their
 place with ``pwrite``: a full disk is then an error, where a memory map would kill the process.
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.io.bigtiff import create_bigtiff
+from dtomo.io.em import create_em
 from dtomo.io.lock import refuse_if_locked
 from dtomo.io.mrc import create_mrc, set_statistics
 from dtomo.io.ome_zarr import check_slab, check_whole
@@ -27,7 +28,7 @@ _PIECE = 64 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class SectionFileWriter:
-    """Writes one MRC or BigTIFF file; small and picklable, each worker may hold its own.
+    """Writes one MRC, EM or BigTIFF file; small and picklable, each worker may hold its own.
 
     ``stored`` is the dtype in the file, ``offset`` where section 0 begins, in bytes.
     """
@@ -62,6 +63,8 @@ class SectionFileWriter:
             if format == "mrc":
                 angstrom = None if voxel_size_um is None else [size * 1e4 for size in voxel_size_um]
                 offset, stored = create_mrc(part, shape, dtype, angstrom, origin=[value * 1e4 for value in origin_um])
+            elif format == "em":
+                offset, stored = create_em(part, shape, dtype)
             else:
                 offset, stored = create_bigtiff(part, shape, dtype, voxel_size_um)
         return SectionFileWriter(path, shape, dtype, slab, format, stored, offset)

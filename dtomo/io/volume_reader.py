@@ -1,4 +1,4 @@
-"""Open volumes lazily: OME-Zarr 0.4 and 0.5, plain Zarr, MRC, TIFF, HDF5."""
+"""Open volumes lazily: OME-Zarr 0.4 and 0.5, plain Zarr, MRC, EM, TIFF, HDF5."""
 
 import dataclasses
 import os
@@ -12,6 +12,7 @@ import zarr
 from dtomo.errors import UserError
 from dtomo.io.bigtiff import tiff_voxel_size
 from dtomo.io.damage import DAMAGE, too_large
+from dtomo.io.em import looks_like_em, read_em_header
 from dtomo.io.hdf5 import list_stacks
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header
@@ -35,7 +36,7 @@ class Volume:
     Attributes
     ----------
     path, format
-        Where and what: "zarr", "mrc", "tiff", "hdf5".
+        Where and what: "zarr", "mrc", "em", "tiff", "hdf5".
     source
         Reads slices: ``source.read(slice(z0, z1))``.
     array
@@ -124,7 +125,7 @@ def open_volume(path: str | os.PathLike[str], *, level: int = 0, unfinished: boo
     Parameters
     ----------
     path
-        OME-Zarr or Zarr store, MRC, TIFF (file or folder of slices), or HDF5 as ``FILE.h5:/dataset``.
+        OME-Zarr or Zarr store, MRC, EM, TIFF (file or folder of slices), or HDF5 as ``FILE.h5:/dataset``.
     level
         Level of an OME-Zarr store; 0 is the finest.
     unfinished
@@ -159,9 +160,11 @@ def open_volume(path: str | os.PathLike[str], *, level: int = 0, unfinished: boo
         source = tiff_source(path)
         size = tiff_voxel_size(path)
         return Volume(path, "tiff", source, size, None if size is None else "micrometer")
+    if looks_like_em(path):
+        return Volume(path, "em", read_em_header(path).source)
     if looks_like_mrc(path):
         return _open_mrc(path)
-    raise UserError(f"{path} is not a volume dtomo knows: expected OME-Zarr, MRC, TIFF or HDF5")
+    raise UserError(f"{path} is not a volume dtomo knows: expected OME-Zarr, MRC, EM, TIFF or HDF5")
 
 
 def _open_mrc(path: Path) -> Volume:

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from dtomo.errors import UserError, shown
 from dtomo.io.bigtiff import tiff_dtype
+from dtomo.io.em import em_dtype
 from dtomo.io.mrc import mrc_dtype
 from dtomo.io.ome_zarr import COMPRESSORS, OmeZarrWriter
 from dtomo.io.output import check_output, progress_folder, unlocked_at_end, writing
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 VoxelSize = float | tuple[float, float, float] | None
-_FORMATS = {".zarr": "zarr", ".mrc": "mrc", ".map": "mrc", ".rec": "mrc", ".tif": "tiff", ".tiff": "tiff"}
+_FORMATS = {".zarr": "zarr", ".mrc": "mrc", ".map": "mrc", ".rec": "mrc", ".em": "em", ".tif": "tiff", ".tiff": "tiff"}
 
 
 class VolumeWriter(Protocol):
@@ -76,10 +77,12 @@ class VolumeWriter(Protocol):
 
 
 def volume_format(path: str | os.PathLike[str]) -> str:
-    """ "zarr", "mrc" or "tiff" by the suffix; UserError for any other."""
+    """ "zarr", "mrc", "em" or "tiff" by the suffix; UserError for any other."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
-        raise UserError(f"{path}: the output's suffix {suffix or '(none)'!r} is not known; use .zarr, .mrc or .tif")
+        raise UserError(
+            f"{path}: the output's suffix {suffix or '(none)'!r} is not known; use .zarr, .mrc, .em or .tif"
+        )
     return _FORMATS[suffix]
 
 
@@ -90,7 +93,8 @@ def stored_dtype(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> np.dtype
         if dtype.kind not in "uifc":
             raise UserError(f"{path}: a volume holds numbers, not {dtype}")
         return dtype
-    return mrc_dtype(Path(path), dtype) if kind == "mrc" else tiff_dtype(Path(path), dtype)
+    by_format = {"mrc": mrc_dtype, "em": em_dtype, "tiff": tiff_dtype}
+    return by_format[kind](Path(path), dtype)
 
 
 def written_bytes(
@@ -137,18 +141,18 @@ def create_volume(
     levels: int | None = None,
     compression: str | None = None,
 ) -> VolumeWriter:
-    """Create an output, marked unfinished, by its suffix: OME-Zarr 0.5, MRC or BigTIFF.
+    """Create an output, marked unfinished, by its suffix: OME-Zarr 0.5, MRC, EM or BigTIFF.
 
     Until it is finished or this process ends, other processes may not resume or replace it.
 
     Parameters
     ----------
     path
-        ``.zarr``, ``.mrc`` (``.map``, ``.rec``) or ``.tif`` (``.tiff``).
+        ``.zarr``, ``.mrc`` (``.map``, ``.rec``), ``.em`` or ``.tif`` (``.tiff``).
     shape, dtype
         (z, y, x); of the voxels.
     voxel_size_um
-        One number or (z, y, x), µm; None if unknown.
+        One number or (z, y, x), µm; None if unknown. EM files do not keep it.
     origin_um
         Place (z, y, x) of voxel (0, 0, 0), kept by OME-Zarr and MRC.
     attributes

@@ -52,6 +52,6 @@ def test_an_output_that_cannot_be_is_refused_before_the_axis_is_searched(here, s
     for words in (["a.png"], ["a"], ["a.png", "--plan"]):
         refused = here("recon", scan, *words)
         assert refused.returncode == 2
-        assert "is not known; use .zarr, .mrc or .tif" in refused.stderr
+        assert "is not known; use .zarr, .mrc, .em or .tif" in refused.stderr
         assert "axis of rotation" not in refused.stderr
     assert sorted(item.name for item in tmp_path.iterdir()) == ["out.mrc", "out.tif"]

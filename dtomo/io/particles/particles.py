@@ -1,6 +1,7 @@
 """A list of particles, whatever program it comes from."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ class Particles:
     files
         Of each subtomogram, as the list names them (relative to it, or absolute); "" where there is none.
     positions
-        ``(particle, 3)``: voxels (x, y, z), from 0, of the box center in the tomogram; None: not known.
+        ``(particle, 3)``: voxels (x, y, z), from 0, of the box center in the tomogram; None: not known. The tomogram
+        has the particle's voxel size; a particle whose place alone is not known has NaN.
     tomograms
         Name of each particle's tomogram; "" where there is none.
     wedges
@@ -81,3 +83,25 @@ class Particles:
 
     def __len__(self) -> int:
         return len(self.rotations)
+
+    def selected(self, index: Iterable[int]) -> "Particles":
+        """Some of the particles, in this order; their list can still be written back as it was.
+
+        Parameters
+        ----------
+        index
+            Whole numbers from 0, or one Boolean for each particle.
+        """
+        chosen = np.asarray(list(index))
+        places = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                values[field.name] = value[places]
+            elif isinstance(value, list):
+                values[field.name] = [value[place] for place in places.tolist()]
+        origin = self.origin
+        if hasattr(origin, "selected"):
+            origin = origin.selected(places.tolist())
+        return dataclasses.replace(self, **values, origin=origin)
