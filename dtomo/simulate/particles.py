@@ -18,10 +18,9 @@ from scipy.spatial.transform import Rotation
 from dtomo.errors import UserError
 from dtomo.geometry.wedge import Wedge
 from dtomo.io.output import check_output, writing
-from dtomo.io.particles import Particles
+from dtomo.io.particles import Particles, write_particles
 from dtomo.io.volumes import store_volume
 from dtomo.simulate.detector import generator
-from dtomo.simulate.particle_lists import write_lists
 from dtomo.simulate.particle_maps import built_map, ctf, read_map
 from dtomo.subtomo.fourier import forward, inverse, turned
 
@@ -29,6 +28,7 @@ POSES, NOISE, ERRORS, HALVES, PLACES = range(31, 36)
 """Streams of random numbers."""
 ARRAYS = ("rotations", "shifts", "halves", "defocus", "positions")
 NUMBERS = ("pixel_size", "snr", "noise")
+LENS: dict[str, Any] = {"voltage": 300.0, "spherical_aberration": 2.7, "amplitude_contrast": 0.07}
 TRUTH = "truth.npz"
 TOMOGRAM = "tomogram.mrc"
 
@@ -156,8 +156,10 @@ def simulate_particles(
     )
     folder = _folder(truth.path, count * 4 * size**3, overwrite)
     _write(folder, truth, tomogram, seed)
-    write_lists(folder, _listed(truth, seed, angle_error, shift_error), "particles")
-    write_lists(folder, _listed(truth, seed, 0.0, 0.0), "truth")
+    for name, errors in (("particles", (angle_error, shift_error)), ("truth", (0.0, 0.0))):
+        listed = _listed(truth, seed, *errors)
+        write_particles(folder / f"{name}.xml", listed)
+        write_particles(folder / f"{name}.star", listed, box_size=len(volume), **LENS)
     kept = {name: getattr(truth, name) for name in (*ARRAYS, *NUMBERS, "reference", "tilts")}
     with writing(folder / TRUTH):
         np.savez(folder / TRUTH, **kept)

@@ -10,6 +10,7 @@ from scipy.ndimage import affine_transform, gaussian_filter
 from scipy.spatial.transform import Rotation
 
 from dtomo.errors import UserError
+from dtomo.io.particles import read_particles
 from dtomo.io.volumes import open_volume, store_volume
 from dtomo.simulate.particle_maps import built_map, ctf, read_map
 from dtomo.simulate.particles import read_particles_truth, simulate_particles
@@ -142,6 +143,11 @@ def test_lists_state_the_poses(tmp_path):
             assert row["rlnRandomSubset"] == str(truth.halves[number])
             assert item.get("Filename") == row["rlnImageName"] == f"particles/particle_{number:05d}.mrc"
             assert (tmp_path / "out" / item.get("Filename")).is_file()
+    for end in ("xml", "star"):
+        listed = read_particles(tmp_path / f"out/truth.{end}")
+        assert np.allclose(listed.rotations, truth.rotations, atol=1e-6)
+        assert np.allclose(listed.shifts, truth.shifts, atol=1e-5)
+        assert np.array_equal(listed.halves, truth.halves)
     single = item.find("Wedge/SingleTiltWedge")
     assert (float(single.get("Angle1")), float(single.get("Angle2"))) == (30, 30)
 
@@ -204,7 +210,6 @@ def test_a_map_from_a_file_is_brought_to_the_box_and_pixel_size(tmp_path):
 def test_a_real_map(tmp_path):
     if not DATA.is_dir():
         pytest.skip(f"{DATA} is not there")
-    pytest.importorskip("dtomo.io.em", reason="EM files are not read yet")
     truth = simulate_particles(tmp_path / "out", DATA / "ribo.em", 2, pixel_size=10.0, snr=np.inf, tilts=(-90, 90))
     assert truth.reference.shape == (50, 50, 50)
     expected = turned_by_scipy(truth.reference, truth.rotations[1], truth.shifts[1])
