@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -17,6 +18,8 @@ from dtomo.io.lock import refuse_if_locked, release_lock
 
 PROGRESS = ".dtomo"
 """Name (for folders) or suffix (for files) of the folder that marks an output as unfinished."""
+MARK = "dtomo.json"
+"""File in a folder that dtomo wrote and that is no store."""
 _PROGRESS_FILE = re.compile(
     r"\.?(settings|lock|slab-\d+-\d+)\.json(\.\d+)?|volume\.part|checkpoints-\d+-\d+|coarse-\d+-\d+|staged|\.nfs\w+"
 )
@@ -30,8 +33,8 @@ def progress_folder(path: Path) -> Path:
 
 
 def _is_store_name(path: Path) -> bool:
-    """Whether an output of this name is a folder; all others are files."""
-    return path.name.lower().endswith(".zarr")
+    """Whether an output of this name is a folder: a store, or one of a run that writes many files; others are files."""
+    return path.name.lower().endswith(".zarr") or not path.suffix
 
 
 def check_output(
@@ -141,11 +144,17 @@ def is_output(path: Path) -> bool:
     return tiff or head[208:211] == b"MAP" or bool(h5py.is_hdf5(path))
 
 
+def mark_folder(path: Path, attributes: dict[str, Any]) -> None:
+    """Note in a folder that is no store that dtomo writes it."""
+    (path / MARK).write_text(json.dumps({"attributes": {"dtomo": attributes}}) + "\n", encoding="utf-8")
+
+
 def _written_here(path: Path) -> bool:
     if (path / PROGRESS).is_dir():
         return True
+    mark = path / ("zarr.json" if _is_store(path) else MARK)
     try:
-        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+        attributes = json.loads(mark.read_text())["attributes"]
         return "dtomo" in attributes
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -13,6 +13,7 @@ from dtomo.settings.base import (
 from dtomo.settings.ptycho import ENGINES, EPOCHS, PtychoSettings
 from dtomo.settings.ptychotomo import JointSettings
 from dtomo.settings.recon import ITERATIONS, ZINGERS, ReconSettings
+from dtomo.settings.subtomo import AlignSettings
 
 __all__ = [
     "BATCH",
@@ -22,6 +23,7 @@ __all__ = [
     "EPOCHS",
     "ITERATIONS",
     "ZINGERS",
+    "AlignSettings",
     "JointSettings",
     "PtychoSettings",
     "ReconSettings",

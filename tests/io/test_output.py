@@ -10,7 +10,7 @@ import tifffile
 
 from dtomo.errors import UserError
 from dtomo.io import check_output, create_volume, write_dxchange
-from dtomo.io.output import clear, progress_folder
+from dtomo.io.output import clear, mark_folder, progress_folder
 
 
 def _tree(folder):
@@ -80,7 +80,7 @@ def test_existing_files_need_overwrite(tmp_path, scan):
     check_output(tmp_path / "empty.zarr")
 
 
-@pytest.mark.parametrize("name", ["v.mrc", "v.tif", "v.h5", "v"])
+@pytest.mark.parametrize("name", ["v.mrc", "v.tif", "v.h5"])
 @pytest.mark.parametrize("inside", [None, "a.txt", ".dtomo"])
 def test_a_folder_is_no_file_to_be_written(name, inside, tmp_path):
     (tmp_path / name).mkdir()
@@ -90,6 +90,21 @@ def test_a_folder_is_no_file_to_be_written(name, inside, tmp_path):
         (tmp_path / name / inside).write_text("text")
     for choice in ({}, {"overwrite": True}, {"resume": True}):
         _refused("is a folder, but the output is one file", tmp_path, tmp_path / name, **choice)
+
+
+def test_a_folder_of_a_run_that_writes_many_files(tmp_path):
+    """Its name has no suffix; only what dtomo wrote is replaced."""
+    target = tmp_path / "run"
+    check_output(target)
+    target.mkdir()
+    check_output(target)
+    (target / "notes.txt").write_text("mine")
+    _refused("exists; give another name", tmp_path, target)
+    _refused("dtomo did not write", tmp_path, target, overwrite=True)
+    mark_folder(target, {"kind": "test"})
+    check_output(target, overwrite=True)
+    clear(target)
+    assert not target.exists()
 
 
 def test_a_stray_file_among_the_progress_is_named(tmp_path):

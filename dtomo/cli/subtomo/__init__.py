@@ -2,7 +2,10 @@
 
 import typer
 
+from dtomo.cli.subtomo.align import align
+from dtomo.cli.subtomo.average import average, fsc
 from dtomo.cli.subtomo.convert import convert
+from dtomo.cli.subtomo.extract import extract
 
 app = typer.Typer(no_args_is_help=True, help="Subtomograms: particle lists, alignment, averages.")
 
@@ -12,4 +15,8 @@ def _group() -> None:
     pass
 
 
+app.command()(extract)
+app.command()(align)
+app.command()(average)
+app.command()(fsc)
 app.command()(convert)

@@ -1,0 +1,227 @@
+"""Everything a run of alignment reads before it begins: list, boxes, mask, references; checked, in one frame."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from dtomo.errors import UserError
+from dtomo.geometry.wedge import Wedge
+from dtomo.io import open_volume
+from dtomo.io.particles import Particles, read_particles, reading_notes
+from dtomo.settings import AlignSettings
+from dtomo.subtomo.align import Poses
+from dtomo.subtomo.boxes import Boxes, boxes_in_tomograms, boxes_of_files
+from dtomo.subtomo.refine import Particle
+from dtomo.subtomo.symmetry import symmetry_group
+
+SOFT = 0.06
+"""Part of the box over which a sphere's edge falls off."""
+FEWEST = 4
+"""Particles of a run."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a run begins with.
+
+    Attributes
+    ----------
+    particles
+        As they were read, what is not whole voxels of its positions in its shifts.
+    poses
+        Of its particles, each in a half.
+    fixed
+        What does not change.
+    references
+        Volumes, one for each class; none: the average of the list.
+    suffix
+        Of the list's file, which results are written with.
+    files
+        That were read.
+    warnings
+        Sentences for the user.
+    """
+
+    particles: Particles
+    poses: Poses
+    fixed: Particle
+    references: list[NDArray[np.float32]]
+    suffix: str
+    files: tuple[Path, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def open_inputs(settings: AlignSettings) -> Inputs:
+    """Read and check the inputs; of the boxes, only whether they are there.
+
+    Raises
+    ------
+    UserError
+        What is missing, damaged, or does not fit the rest.
+    """
+    symmetry_group(settings.symmetry)
+    particles = read_particles(settings.scan)
+    if len(particles) < FEWEST:
+        raise UserError(f"{settings.scan} holds {len(particles)} particles; {FEWEST} at least make two halves")
+    boxes, particles, warnings = _boxes(settings, particles)
+    warnings += reading_notes(particles)
+    lost = boxes.missing()
+    if len(lost) > len(particles) - FEWEST:
+        raise UserError(
+            f"{len(lost)} of the {len(particles)} particles of {settings.scan} have no box that is there, the first is "
+            f"{boxes.name(lost[0])}"
+        )
+    if lost:
+        names = ", ".join(boxes.name(number) for number in lost[:3])
+        warnings.append(f"{len(lost)} of {len(particles)} particles have no box and are left out: {names}")
+    pixel = _pixel_size(settings, particles, boxes)
+    if settings.binning > 1 and boxes.size // settings.binning < 16:
+        raise UserError(f"--binning {settings.binning} leaves {boxes.size // settings.binning} voxels of {boxes.size}")
+    mask = _mask(settings, boxes.size, pixel)
+    references = [_box(path, boxes.size, "--reference") for path in settings.reference]
+    halves = particle_halves(particles.halves, settings.halves, settings.seed)
+    wedge = None if settings.tilts is None else Wedge(settings.tilts)
+    weights = tuple(
+        name or one or wedge for name, one in zip(_absolute(particles.weights_files, settings.scan), particles.wedges)
+    )
+    if all(one is None for one in weights):
+        warnings.append("the list says of no particle which tilts it was seen at; no wedge is allowed for (--tilts)")
+    count = len(particles)
+    poses = Poses(
+        np.asarray(particles.rotations, np.float64),
+        np.asarray(particles.shifts, np.float64),
+        np.full(count, np.nan),
+        np.zeros(count, np.int64),
+        halves,
+        np.ones(count, bool),
+    )
+    files = [settings.scan, *map(Path, settings.reference), *([Path(settings.mask)] if settings.mask else [])]
+    fixed = Particle(boxes, weights, mask, pixel)
+    return Inputs(particles, poses, fixed, references, settings.scan.suffix, tuple(files), tuple(warnings))
+
+
+def particle_halves(given: NDArray[np.int8], how: str, seed: int) -> NDArray[np.int8]:
+    """Halves of a list that has them, else new ones.
+
+    Parameters
+    ----------
+    given
+        1 or 2, or 0 where there is none yet.
+    how
+        "random" (as many in each), or "parity" of the index: the first is in half 1.
+    seed
+        Of the random ones.
+
+    Raises
+    ------
+    UserError
+        All in one half.
+    """
+    known = given > 0
+    if known.any():
+        if not known.all():
+            raise UserError(
+                f"{int((~known).sum())} of {len(given)} particles of the list are in no half; give all or none"
+            )
+        if len(set(given.tolist())) == 1:
+            raise UserError(f"all particles of the list are in half {given[0]}; two are compared")
+        return given.astype(np.int8)
+    halves = np.arange(len(given)) % 2 + 1
+    return (halves if how == "parity" else np.random.default_rng(seed).permutation(halves)).astype(np.int8)
+
+
+def sphere(size: int, radius: float, soft: float) -> NDArray[np.float32]:
+    """A mask: 1 within a radius of the center n // 2 (voxels), falling as a cosine over `soft` voxels beyond."""
+    z, y, x = np.ogrid[:size, :size, :size]
+    distance = np.sqrt(sum((one - size // 2) ** 2.0 for one in (z, y, x)))
+    fall = np.clip((distance - radius) / max(soft, 1e-6), 0, 1)
+    return np.asarray(0.5 + 0.5 * np.cos(np.pi * fall), np.float32)
+
+
+def _boxes(settings: AlignSettings, particles: Particles) -> tuple[Boxes, Particles, list[str]]:
+    if settings.tomograms is None:
+        return boxes_of_files(particles, settings.scan.resolve().parent), particles, []
+    assert settings.box is not None
+    return (*boxes_in_tomograms(particles, tomograms_of(settings.tomograms), settings.box), [])
+
+
+def tomograms_of(path: Path) -> dict[str, str]:
+    """Volumes by the names that lists have for them: a YAML table ``name: file``, or one volume for all.
+
+    Raises
+    ------
+    UserError
+        Neither.
+    """
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        open_volume(path)
+        return {"": str(path)}
+    try:
+        table = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the table of tomograms {path}") from error
+    if not isinstance(table, dict) or not table:
+        raise UserError(f"{path} must hold names of tomograms and their volumes, such as 'ts_01: ts_01.mrc'")
+    found = {}
+    for name, file in table.items():
+        place = path.parent / str(file)
+        open_volume(place)
+        found[str(name)] = str(place)
+    return found
+
+
+def _pixel_size(settings: AlignSettings, particles: Particles, boxes: Boxes) -> float:
+    if settings.pixel_size is not None:
+        return settings.pixel_size
+    sizes = particles.voxel_sizes[np.isfinite(particles.voxel_sizes)]
+    if len(sizes):
+        if sizes.max() > sizes.min() * 1.001:
+            raise UserError(
+                f"the list has particles with voxels from {sizes.min():g} to {sizes.max():g} Å; align those of one "
+                "size, or say with --pixel-size which it is"
+            )
+        return float(sizes[0])
+    first = next((name for name in (boxes.files or boxes.tomograms) if Path(name).exists()), None)
+    found = None if first is None else open_volume(first).voxel_size_um
+    if found is None or max(found) > min(found) * 1.001 or found[0] <= 0:
+        raise UserError("neither the list nor the boxes say the size of a voxel; give --pixel-size in Å")
+    return found[0] * 1e4
+
+
+def _mask(settings: AlignSettings, size: int, pixel: float) -> NDArray[np.float32]:
+    if settings.mask is None:
+        assert settings.particle_diameter is not None
+        radius = settings.particle_diameter / pixel / 2
+        soft = SOFT * size
+        if radius + soft > size / 2:
+            soft = max(2.0, size / 2 - radius)
+        if radius < 3 or radius > size / 2:
+            raise UserError(
+                f"a particle of {settings.particle_diameter:g} Å is {2 * radius:.1f} voxels of {pixel:g} Å wide; boxes "
+                f"have {size}: check --particle-diameter and --pixel-size"
+            )
+        return sphere(size, radius, soft)
+    mask = _box(settings.mask, size, "--mask")
+    if mask.min() < -1e-3 or mask.max() > 1 + 1e-3 or not (mask > 0.5).any():
+        raise UserError(
+            f"--mask {settings.mask} holds values from {mask.min():g} to {mask.max():g}; a mask goes from 0 to 1"
+        )
+    return mask.clip(0, 1)
+
+
+def _box(path: str, size: int, option: str) -> NDArray[np.float32]:
+    volume = open_volume(path)
+    if volume.shape != (size,) * 3:
+        raise UserError(f"{option} {path} has {volume.shape} voxels; the boxes of the particles have {size}³")
+    found = np.ascontiguousarray(volume.source.read(slice(None)), np.float32)
+    if not np.isfinite(found).all():
+        raise UserError(f"{option} {path} holds values that are no finite numbers")
+    return found
+
+
+def _absolute(names: list[str], scan: Path) -> list[str | None]:
+    folder = scan.resolve().parent
+    return [None if not name else name if Path(name).is_absolute() else str(folder / name) for name in names]

@@ -1,0 +1,143 @@
+"""The loop: from poses that are off to those that are right, halves apart, the same bits whoever does it."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scenes import PIXEL, SIZE, Scene, angles_off, scene
+
+from dtomo.distributed.clusters import connect
+from dtomo.errors import UserError
+from dtomo.settings import AlignSettings
+from dtomo.subtomo import refine
+from dtomo.subtomo.align import BLOCKS, LARGEST_BLOCK, Pass, block_size, run_pass
+from dtomo.subtomo.inputs import Inputs, open_inputs, particle_halves
+from dtomo.subtomo.refine import Step
+
+
+@pytest.fixture(scope="module")
+def off(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return scene(tmp_path_factory.mktemp("off") / "particles", 24, snr=0.5, off=(9.0, 1.5))
+
+
+def settings_for(given: Scene, **more: Any) -> AlignSettings:
+    asked: dict[str, Any] = {"particle_diameter": PIXEL * SIZE * 0.7, "angle_increment": 4.0, "iterations": 3}
+    return AlignSettings(particle_list=given.path, output=given.path.parent / "out", **{**asked, **more})
+
+
+def iterated(inputs: Inputs, settings: AlignSettings, client: Any = None) -> Step:
+    step = refine.begin(inputs.fixed, inputs.poses, inputs.references, settings, client)
+    for _ in range(settings.iterations):
+        step = refine.next_step(inputs.fixed, step, settings, client)
+    return step
+
+
+def likeness(one: Any, two: Any) -> float:
+    return float(np.corrcoef(one.ravel(), two.ravel())[0, 1])
+
+
+def test_poses_that_are_off_come_back_from_the_average_of_the_list(off: Scene) -> None:
+    settings = settings_for(off)
+    inputs = open_inputs(settings)
+    before = np.median(angles_off(inputs.poses.rotations, off.particles.rotations))
+    step = iterated(inputs, settings)
+    true = off.particles
+    frame = refine.frame_between(off.truth, refine.whole_average(step), inputs.fixed.mask)
+    turned, moved = frame.poses(step.poses.rotations, step.poses.shifts)
+    assert np.median(angles_off(turned, true.rotations)) < min(3.5, before * 0.6)
+    assert np.median(np.linalg.norm(moved - true.shifts, axis=1)) < 0.4
+    assert likeness(frame.brought(refine.whole_average(step)), off.truth) > 0.9
+    assert step.resolution < 60
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with connect("local", workers=3, threads=1, memory="1GB") as client:
+        yield client
+
+
+def test_the_bits_are_those_of_one_process(off: Scene, client: Any) -> None:
+    settings = settings_for(off, iterations=2, angle_shells=2)
+    inputs = open_inputs(settings)
+    here, there = iterated(inputs, settings), iterated(inputs, settings, client)
+    assert here.poses.rotations.tobytes() == there.poses.rotations.tobytes()
+    assert here.poses.shifts.tobytes() == there.poses.shifts.tobytes()
+    for one, two in zip(here.halves[0], there.halves[0]):
+        assert one.tobytes() == two.tobytes()
+
+
+def test_halves_stay_and_never_see_each_other(off: Scene) -> None:
+    """What half 2 holds changes nothing in how half 1 is aligned."""
+    settings = settings_for(off, iterations=1, angle_shells=1)
+    inputs = open_inputs(settings)
+    half = inputs.poses.halves
+    volume = refine.start_reference(off.truth, PIXEL, 60)
+    for other in (volume, np.roll(volume, 3, 0)):
+        work = Pass(
+            inputs.fixed.boxes, inputs.poses, inputs.fixed.weights, ((volume, other),), inputs.fixed.mask,
+            refine.search_of(inputs.fixed, Step(0, inputs.poses, ((volume, other),)), settings),
+        )  # fmt: skip
+        passed = run_pass(work)
+        rows = passed.poses.rotations[half == 1].tobytes()
+        data = np.asarray(passed.sums[0]["1"]["data"]).tobytes()
+        if other is volume:
+            first = rows, data, passed.poses.rotations[half == 2].tobytes()
+    assert (rows, data) == first[:2]
+    assert passed.poses.rotations[half == 2].tobytes() != first[2]
+
+
+def test_a_particle_that_cannot_be_read_is_left_out(off: Scene, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for path in off.path.parent.glob("*.*"):
+        if path.is_file():
+            (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "particle_003.mrc").write_bytes(b"nothing")
+    (folder / "particle_007.mrc").unlink()
+    settings = settings_for(dataclasses.replace(off, path=folder / "list.xml"))
+    inputs = open_inputs(settings)
+    assert any("particle_007.mrc" in note for note in inputs.warnings)
+    passed = run_pass(Pass(inputs.fixed.boxes, inputs.poses, inputs.fixed.weights))
+    assert passed.left_out == [3, 7]
+    counts = [int(passed.sums[0][half]["count"]) for half in ("1", "2")]
+    assert sum(counts) == 22
+    assert np.isfinite(passed.sums[0]["1"]["data"]).all()
+
+
+def test_two_classes_are_told_apart(tmp_path: Path) -> None:
+    one = scene(tmp_path / "one", 8, snr=2.0, seed=1)
+    truth = one.truth
+    other = np.ascontiguousarray(truth[::-1])  # the mirror image
+    settings = settings_for(one, angle_shells=1, angle_increment=3.0, iterations=1)
+    inputs = open_inputs(settings)
+    step = Step(0, inputs.poses, ((truth, truth), (other, other)))
+    work = Pass(
+        inputs.fixed.boxes, inputs.poses, inputs.fixed.weights, step.halves, inputs.fixed.mask,
+        refine.search_of(inputs.fixed, step, settings), classes=2,
+    )  # fmt: skip
+    passed = run_pass(work)
+    assert (passed.poses.classes == 0).all()
+    assert int(passed.sums[1]["1"]["count"]) == 0
+
+
+def test_halves_of_a_list() -> None:
+    none = np.zeros(7, np.int8)
+    assert particle_halves(none, "parity", 0).tolist() == [1, 2, 1, 2, 1, 2, 1]
+    random = particle_halves(none, "random", 3)
+    assert sorted(random.tolist()) == [1, 1, 1, 1, 2, 2, 2]
+    assert random.tolist() == particle_halves(none, "random", 3).tolist()
+    given = np.array([2, 1, 1, 2], np.int8)
+    assert particle_halves(given, "random", 0).tolist() == given.tolist()
+    with pytest.raises(UserError, match="in no half"):
+        particle_halves(np.array([1, 0, 2], np.int8), "random", 0)
+    with pytest.raises(UserError, match="half 1; two"):
+        particle_halves(np.array([1, 1], np.int8), "random", 0)
+
+
+def test_blocks_follow_from_the_number_of_particles_alone() -> None:
+    assert block_size(5) == 1
+    assert block_size(BLOCKS * 3) == 3
+    assert block_size(10**6) == LARGEST_BLOCK
