@@ -18,7 +18,9 @@ VALUES = {"counts": "raw counts", "transmission": "transmissions", "integrals": 
 
 
 def info(
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Scans and volumes.", show_default=False)],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Scans, volumes, particle lists.", show_default=False)
+    ],
     dataset: options.Dataset = None,
     angles: options.Angles = None,
     angle_unit: options.AngleUnit = None,
@@ -58,7 +60,7 @@ def info(
 
 
 def describe(settings: "ReconSettings") -> list[str]:
-    """Lines about a scan or a volume.
+    """Lines about a scan, a volume or a particle list.
 
     Raises
     ------
@@ -66,11 +68,15 @@ def describe(settings: "ReconSettings") -> list[str]:
         The file is neither.
     """
     from dtomo import io
+    from dtomo.cli.info_particles import particle_lines
     from dtomo.cli.info_ptycho import ptycho_lines
     from dtomo.cli.info_ptychotomo import joint_lines
     from dtomo.io.ptycho.opening import open_ptycho, recognise_ptycho
 
     path = settings.scan
+    listed = particle_lines(path)
+    if listed is not None:
+        return listed
     if path.exists() and settings.angles is None and recognise_ptycho(path) is not None:
         return ptycho_lines(open_ptycho(path, dataset=settings.dataset))
     joint = joint_lines(path, settings.angles, settings.angle_unit)

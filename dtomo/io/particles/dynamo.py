@@ -53,11 +53,12 @@ def _rows(content: bytes, where: str) -> list[list[str]]:
 
 
 def _values(rows: list[list[str]], where: str) -> NDArray[np.float64]:
+    if not rows:
+        return np.zeros((0, COLUMNS))
     try:
-        values = np.array(rows, np.float64).reshape(len(rows), -1)
+        return np.array(rows, np.float64)
     except ValueError as error:
         raise UserError(f"{where} is not a Dynamo table: {shown(error)}") from error
-    return values if len(rows) else np.zeros((0, COLUMNS))
 
 
 def _particles(rows: list[list[str]], origin: Origin) -> Particles:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dtomo.errors import UserError
-from dtomo.io.output import check_output, writing
+from dtomo.io.output import writing
 from dtomo.io.particles.dynamo import dynamo_bytes, read_dynamo
 from dtomo.io.particles.motl import is_motl, motl_bytes, read_motl
 from dtomo.io.particles.origin import Origin, ReadingOptions
@@ -112,14 +112,18 @@ def write_particles(
     inputs: Iterable[str | os.PathLike[str]] = (),
     **options: Any,
 ) -> Path:
-    """Write a particle list; what was read in the same format and not changed since is written as it was.
+    """Write a particle list; a file appears once it is whole.
+
+    What was read in the same format and not changed since is written as it was.
 
     Parameters
     ----------
     path, format
         The file, and its format if the suffix does not tell.
-    overwrite, inputs
-        See `dtomo.io.check_output`.
+    overwrite
+        Replace a file that exists.
+    inputs
+        Files that are never replaced.
     pixel_size
         Ångström, for particles that have none.
     binning
@@ -134,14 +138,21 @@ def write_particles(
     Raises
     ------
     UserError
-        The output is refused, or the format needs what the list does not say.
+        The file cannot be written, or the format needs what the list does not say.
     """
     target = Path(path)
     kind = format or particle_format(target)
     if kind not in _READERS:
         raise UserError(f"formats of particle lists are {', '.join(_READERS)}; got {kind}")
     given = WritingOptions(**options)
-    checked = check_output(target, inputs=inputs, overwrite=overwrite)
+    if not target.parent.is_dir():
+        raise UserError(f"the folder {target.parent} for {target.name} does not exist; create it first")
+    if target.is_dir():
+        raise UserError(f"{target} is a folder; give the list another name")
+    if any(target.exists() and Path(item).exists() and target.samefile(item) for item in inputs):
+        raise UserError(f"{target} is the list that is read; give the output another name")
+    if target.exists() and not overwrite:
+        raise UserError(f"{target} exists; give another name, or replace it with --overwrite")
     if kind == "pytom":
         content = pytom_bytes(particles)
     elif kind == "relion":
@@ -150,10 +161,10 @@ def write_particles(
         content = dynamo_bytes(particles, given.pixel_size)
     else:
         content = motl_bytes(particles, target)
-    part = checked.with_name(checked.name + ".part")
-    with writing(checked):
+    part = target.with_name(target.name + ".part")
+    with writing(target):
         part.write_bytes(content)
-        os.replace(part, checked)
+        os.replace(part, target)
     return target
 
 

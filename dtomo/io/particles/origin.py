@@ -113,7 +113,7 @@ def changed(now: Any, before: Any, count: int) -> NDArray[np.bool_]:
         return np.full(count, now is not before)
     if isinstance(now, np.ndarray):
         same = (now == before) | ((now != now) & (before != before))
-        return ~same.reshape(count, -1).all(axis=1)
+        return ~same.all(axis=tuple(range(1, same.ndim)))
     return np.array([a != b for a, b in zip(now, before, strict=True)], bool)
 
 

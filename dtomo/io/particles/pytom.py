@@ -1,8 +1,8 @@
 """PyTom's particle lists (XML), with every attribute and element kept, those not known too.
 
 Conventions: rotation Rz(Z2) Rx(X) Rz(Z1), active, reference to particle; the shift is that of the particle. A wedge's
-Angle1 is what is missing between the kz axis and the first plane on the side kx kz > 0, Angle2 on the other side (as
-PyTom's own filters have it), so that tilts go from Angle1 - 90 to 90 - Angle2 degrees.
+Angle1 is what is missing between the kz axis and the last plane on the side kx kz > 0, Angle2 on the other side (as
+PyTom's own filters have it). A plane at tilt t is kz cos t = kx sin t, so tilts go from Angle2 - 90 to 90 - Angle1.
 """
 
 import math
@@ -79,7 +79,8 @@ def _parsed(content: bytes, where: str) -> Any:
     try:
         tree = etree.ElementTree(etree.fromstring(content, parser))
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise UserError(f"{where} is not XML that can be read ({shown(error, 120)})") from error
+        reason = shown(" ".join(str(error).split()), 120)
+        raise UserError(f"{where} is not XML that can be read ({reason})") from error
     if tree.docinfo.doctype or tree.docinfo.internalDTD is not None:
         raise UserError(f"{where} has a DOCTYPE, which particle lists have no use for; it is refused")
     return tree
@@ -198,7 +199,7 @@ def _wedge(element: Any, place: str, strange: set[str]) -> tuple[Wedge | None, s
         angles = np.array([_number(axis, name, place) for name in _ANGLES])
         tilted = to_matrices(angles, "pytom") if angles.any() else None
     try:
-        return Wedge((first - 90, 90 - second), cutoff, smooth, tilted), ""
+        return Wedge((second - 90, 90 - first), cutoff, smooth, tilted), ""
     except UserError as error:
         raise UserError(f"{place}: Angle1={first:g} and Angle2={second:g}: {error}") from error
 
@@ -277,7 +278,7 @@ def _put_wedge(element: Any, now: Particles, angles: Any, number: int) -> None:
     outer.set("Type", "SingleTiltWedge")
     first, last = wedge.tilts
     single = etree.SubElement(outer, "SingleTiltWedge")
-    values = (("Angle1", first + 90), ("Angle2", 90 - last), ("CutoffRadius", wedge.cutoff), ("Smooth", wedge.smooth))
+    values = (("Angle1", 90 - last), ("Angle2", first + 90), ("CutoffRadius", wedge.cutoff), ("Smooth", wedge.smooth))
     for name, value in values:
         single.set(name, repr(float(value)))
     axis = np.eye(3) if wedge.tilt_axis is None else wedge.tilt_axis

@@ -82,10 +82,10 @@ def particles_of(blocks: list[StarBlock], origin: Origin) -> Particles:
         table = StarBlock(table.name, table.labels, [table.rows[place] for place in origin.index])
     count = len(table.rows)
     voxel, unbinned = pixel_sizes(blocks, table, origin)
-    box = _rotations(table, BOX_ANGLES, where) if BOX_ANGLES[0] in table.labels else None
+    box = rotations_of(table, BOX_ANGLES, where) if BOX_ANGLES[0] in table.labels else None
     if options.frame == "box":
         box = None
-    rotations = _rotations(table, ANGLES, where)
+    rotations = rotations_of(table, ANGLES, where)
     shifts = _shifts(table, voxel, origin)
     if box is not None:
         rotations, shifts = box @ rotations, np.einsum("nij,nj->ni", box, shifts)
@@ -174,7 +174,7 @@ def _groups(optics: StarBlock, table: StarBlock, where: str) -> NDArray[np.int64
     return np.array([places[name] for name in wanted], np.int64)
 
 
-def _rotations(table: StarBlock, labels: tuple[str, ...], where: str) -> NDArray[np.float64]:
+def rotations_of(table: StarBlock, labels: tuple[str, ...], where: str) -> NDArray[np.float64]:
     """Matrices of three columns; those there are not count as zero."""
     zeros = np.zeros(len(table.rows))
     angles = [numbers(table, label, where) if label in table.labels else zeros for label in labels]

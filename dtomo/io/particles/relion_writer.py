@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
-from dtomo.io.particles.angles import to_angles, to_matrices
+from dtomo.io.particles.angles import to_angles
 from dtomo.io.particles.origin import Origin, Size, changed, check_places, origin_of, sizes_of
 from dtomo.io.particles.particles import Particles
 from dtomo.io.particles.relion import (
@@ -19,11 +19,11 @@ from dtomo.io.particles.relion import (
     OLD_ORIGINS,
     ORIGINS,
     SCORES,
-    numbers,
     parse_blocks,
     particle_table,
     particles_of,
     pixel_sizes,
+    rotations_of,
 )
 from dtomo.io.particles.star import StarBlock, star_text
 
@@ -136,7 +136,7 @@ def _box_matrices(table: StarBlock, origin: Origin) -> NDArray[np.float64]:
     count = len(table.rows)
     if BOX_ANGLES[0] not in table.labels or origin.options.frame == "box":
         return np.tile(np.eye(3), (count, 1, 1))
-    return to_matrices(np.stack([numbers(table, label, origin.where) for label in BOX_ANGLES], axis=1), "relion")
+    return rotations_of(table, BOX_ANGLES, origin.where)
 
 
 def _put_rows(table: StarBlock, labels: tuple[str, ...], values: NDArray[np.float64], rows: list[int]) -> None:
