@@ -13,13 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.algorithms.resolution import FourierCorrelation, Resolution, fourier_correlation, resolution
+from dtomo.algorithms.resolution import (
+    FourierCorrelation,
+    Resolution,
+    fourier_correlation,
+    resolution,
+    threshold_values,
+)
 from dtomo.errors import UserError
 from dtomo.subtomo.fourier import check_box, forward, inverse, on_host, radii
 
 THRESHOLD = 0.143
 """Of the FSC of two halves (P. B. Rosenthal and R. Henderson, Journal of Molecular Biology 333 (2003) 721)."""
 RANDOM_BELOW = 0.8
+NOISE = "2-sigma"
+"""Of correlations of noise, with as many independent points as a shell has under the mask."""
 BEGIN = 2
 """Shells beyond the first random one where the correction begins."""
 
@@ -37,7 +45,9 @@ class HalfCurve:
     random_from
         Radius (shell) from which phases were random; None: none were, and `corrected` is `masked`.
     resolution
-        Where `best` falls below the threshold and stays there (three shells).
+        Where `best` falls below the threshold and stays there (three shells). Where a shell holds so few points that
+        noise reaches higher, as in small boxes and under masks, what counts is two standard deviations of noise, 0.5 at
+        most.
     first_crossing
         Where it falls below it for the first time: never finer. Where the two differ, some frequencies in between are
         not resolved.
@@ -129,9 +139,16 @@ def half_curve(
             corrected = _corrected(masked, randomized, start)
     best = unmasked if corrected is None else corrected
     return HalfCurve(
-        unmasked, masked, randomized, corrected, start, resolution(best, threshold),
-        resolution(best, threshold, stays=1), resolution(unmasked, "3-sigma"), pixel_size,
+        unmasked, masked, randomized, corrected, start, _resolution(best, threshold),
+        _resolution(best, threshold, stays=1), resolution(unmasked, "3-sigma"), pixel_size,
     )  # fmt: skip
+
+
+def _resolution(curve: FourierCorrelation, threshold: float, stays: int = 3) -> Resolution:
+    """Where the curve falls below the threshold, or where noise reaches higher, below that (0.5 at most)."""
+    limit = np.maximum(threshold, np.minimum(0.5, threshold_values(NOISE, curve.count)))
+    lowered = dataclasses.replace(curve, correlation=curve.correlation - limit + threshold)
+    return resolution(lowered, threshold, stays=stays)
 
 
 def randomized_beyond(volume: NDArray[Any], radius: float, seed: int | list[int] = 0) -> NDArray[np.float32]:

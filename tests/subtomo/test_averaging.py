@@ -140,13 +140,14 @@ def test_ctf_is_divided_out_once():
     rotations, shifts = poses(count, 9, 1.0)
     radius = radii(size)
     ctfs = [np.cos(0.25 * radius + phase).astype(np.float32) for phase in np.linspace(0, 3, count)]
-    seen = [ctf**2 for ctf in ctfs]
+    wedge = WEDGE.weights((size,) * 3)
+    seen = [ctf**2 * wedge for ctf in ctfs]
     particles = [
         inverse(square * forward(one), size) for square, one in zip(seen, moved(spots, size, rotations, shifts))
     ]
     found = forward(average(sum_particles(particles, rotations, shifts, seen, size=size), edge=0.0))
     truth, inside = forward(blobs(size, spots)), radius < 0.7 * size / 2
-    assert np.linalg.norm((found - truth)[inside]) < 0.06 * np.linalg.norm(truth[inside])
+    assert np.linalg.norm((found - truth)[inside]) < 0.09 * np.linalg.norm(truth[inside])
 
 
 def radial_edge(size):
