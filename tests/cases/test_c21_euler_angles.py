@@ -41,7 +41,7 @@ def test_there_and_back_between_the_programs(tmp_path):
     rotations = np.concatenate([rotations, flat])
     now = Particles(rotations, np.zeros((len(rotations), 3)))
     for suffix in (".xml", ".star", ".xml", ".tbl", ".em", ".xml", ".star"):
-        write_particles(tmp_path / f"list{suffix}", now)
+        write_particles(tmp_path / f"list{suffix}", now, overwrite=True)
         now = read_particles(tmp_path / f"list{suffix}")
     assert np.abs(now.rotations - rotations).max() < 1e-6
 

@@ -87,7 +87,8 @@ def test_a_motive_list(order, dtype, tmp_path):
     assert read_particles(tmp_path / "motl.em", particle_names="p_#.em").files == ["p_1.em", "p_2.em", "p_3.em"]
     write_particles(tmp_path / "same.em", found)
     assert (tmp_path / "same.em").read_bytes() == (tmp_path / "motl.em").read_bytes()
-    moved = dataclasses.replace(found, shifts=found.shifts + [[0, 0, 0], [1, 0, 0], [0, 0, 0]]).selected([2, 1])
+    step = np.array([[0, 0, 0], [1, 0, 0], [0, 0, 0]])
+    moved = dataclasses.replace(found, shifts=found.shifts + step).selected([2, 1])
     write_particles(tmp_path / "new.em", moved)
     new, kept = read_em(tmp_path / "new.em")
     assert (new.dtype, kept) == (dtype, header)

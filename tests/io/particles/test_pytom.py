@@ -208,7 +208,7 @@ def test_damaged_lists_are_read_or_refused_in_one_sentence(tmp_path):
         except UserError as error:
             messages.append(str(error))
         else:
-            write_particles(tmp_path / "again.xml", found)
+            write_particles(tmp_path / "again.xml", found, overwrite=True)
             assert (tmp_path / "again.xml").read_bytes() == path.read_bytes()
     assert len(messages) > 20
     assert not any("\n" in message for message in messages)

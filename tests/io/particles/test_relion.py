@@ -281,7 +281,7 @@ def test_damaged_lists_are_read_or_refused_in_one_sentence(five, tmp_path):
         except UserError as error:
             messages.append(str(error))
         else:
-            write_particles(tmp_path / "again.star", found)
+            write_particles(tmp_path / "again.star", found, overwrite=True)
             assert (tmp_path / "again.star").read_bytes() == five.read_bytes()
     assert len(messages) > 20
     assert not any("\n" in message for message in messages)
