@@ -41,6 +41,9 @@ _FINE, _REACH = 0.1, 7
 _MANY_LAGS = 0.35
 """Of the side of the box: where more lags than that are wanted, a whole inverse transform is cheaper."""
 
+_CACHED = 1 << 18
+"""Voxels of the boxes that a thread works on at once: small ones are taken together, so that calls cost little."""
+
 _DEVICE_BYTES = 1 << 29
 """What the transforms of the rotations that a device does at once hold."""
 
@@ -228,17 +231,19 @@ class Reference:
         matrices = parts.checked_rotations(rotations)
         values, shifts = np.empty(len(matrices), np.float32), np.empty((len(matrices), 3))
 
-        def work(span: tuple[int, int]) -> None:
-            step = self._at_once()
-            for start in range(*span, step):
-                stop = min(start + step, span[1])
+        step = self._at_once()
+
+        def work(blocks: tuple[int, int]) -> None:
+            for start in range(blocks[0] * step, min(blocks[1] * step, len(matrices)), step):
+                stop = min(start + step, len(matrices))
                 found, places = highest(self._maps(prepared, matrices[start:stop]), self.allowed)
                 values[start:stop], shifts[start:stop] = found, self._shifts(places)
 
+        count = -(-len(matrices) // step)
         if on_device(self.mask):
-            work((0, len(matrices)))
+            work((0, count))
         else:
-            run_jobs(work, len(matrices))
+            run_jobs(work, count)
         return Scores(values, shifts)
 
     def match(self, prepared: Prepared, rotations: ArrayLike, upsample: bool = True) -> Match:
@@ -348,7 +353,7 @@ class Reference:
         return parts.forward_part(masks, self.shape, self.shape[2] // 2 + 1)
 
     def _at_once(self) -> int:
-        """How many rotations are taken at once: one in the cache of a core, as many as fit on a device."""
+        """How many rotations are taken at once: as fit the cache of a core, or as many as fit on a device."""
         if not on_device(self.mask):
-            return 1
+            return min(16, max(1, _CACHED // int(np.prod(self.shape))))
         return max(1, _DEVICE_BYTES // (16 * int(np.prod(self.shape))))

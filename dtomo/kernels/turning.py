@@ -224,7 +224,7 @@ def _sum_of_knots(typingctx: Any, flat: Any, at: Any, plane: Any, row: Any, tz: 
 
 @kernel
 def _fill(flat, steps, m, offsets, filters, ranges, zs, ys, xs, out):  # type: ignore[no-untyped-def]
-    """One rotation; rows of frequencies along x. A frequency on the side of negative kx is taken from its opposite."""
+    """One rotation; rows of frequencies along x. Those on the side of negative kx are taken from their opposites."""
     one = np.float32(1)
     for z in range(out.shape[0]):
         for y in range(out.shape[1]):
@@ -235,6 +235,10 @@ def _fill(flat, steps, m, offsets, filters, ranges, zs, ys, xs, out):  # type: i
             out[z, y, :first] = 0
             out[z, y, last:] = 0
             for x in range(first, last):
+                factor = filters[z, y, x]
+                if factor.real == 0 and factor.imag == 0:
+                    out[z, y, x] = 0
+                    continue
                 px = px0 + m[2, 2] * xs[x]
                 sign = -one if px < 0 else one
                 pz = (pz0 + m[0, 2] * xs[x]) * sign + offsets[0]
@@ -244,4 +248,4 @@ def _fill(flat, steps, m, offsets, filters, ranges, zs, ys, xs, out):  # type: i
                 tz, ty, tx = pz - np.float32(iz), py - np.float32(iy), px - np.float32(ix)
                 at = (np.int64(iz) - 1) * steps[0] + (np.int64(iy) - 1) * steps[1] + 2 * (np.int64(ix) - 1)
                 real, imaginary = _sum_of_knots(flat, at, steps[0], steps[1], tz, ty, tx)
-                out[z, y, x] = np.complex64(complex(real, imaginary * sign)) * filters[z, y, x]
+                out[z, y, x] = np.complex64(complex(real, imaginary * sign)) * factor
