@@ -115,7 +115,7 @@ def ctf_weights(
         raise UserError("a CTF volume has the power 1 or 2, a positive pixel size, and amplitude contrast from 0 to 1")
     doses = np.zeros(angles.shape) if exposures is None else np.asarray(exposures, np.float64)
     if doses.shape != angles.shape or not (doses >= 0).all():
-        raise UserError(f"exposures are not negative, one for each of {angles.size} tilts; got {exposures}")
+        raise UserError(f"exposures are not negative, one for each of {angles.size} tilts; got {doses.tolist()}")
     xp = array_module(like)
     axes = [xp.asarray(axis / pixel_size) for axis in frequencies(shape)[::-1]]
     back = (checked_rotation(rotation) @ checked_rotation(tilt_axis)).T
