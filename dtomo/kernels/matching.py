@@ -307,7 +307,7 @@ class Reference:
         xp = array_module(self.mask)
         other = waves is not None
         waves, all_waves = (waves, all_waves) if other else (self.waves, self.all_waves)
-        turned = xp.empty((len(matrices), *prepared.filters.shape), np.complex64)
+        turned = parts.scratch((len(matrices), *prepared.filters.shape), self.mask)
         self.turning.fill(matrices, prepared.filters, prepared.ranges, self.frequencies, turned)
         deep, high = (cut.stop - cut.start for cut in self.slab)
         volumes = parts.backward_part(turned, deep, high, self.shape[2])
@@ -319,7 +319,7 @@ class Reference:
             totals = parts.host(masks.sum((1, 2, 3), dtype=np.float64))
         sums, squares = parts.mask_in_place(volumes, masks)
         means, deviations = parts.moments(sums, squares, totals)
-        spectra = parts.forward_part(volumes, self.shape, self.columns)
+        spectra = parts.forward_part(volumes, self.shape, self.columns, turned)
         products = self._correlation(prepared.spectrum, spectra, prepared.ranges, waves)
         if self.spherical and not other:
             local_means, gains = prepared.means, prepared.gains

@@ -3,13 +3,14 @@
 All for host and device arrays, except where the kernel of sums runs on the host only.
 """
 
+import threading
 from typing import Any
 
 import numpy as np
 import scipy.fft
 from numpy.typing import ArrayLike, NDArray
 
-from dtomo.arrays import array_module, on_device
+from dtomo.arrays import array_module, empty_aligned, on_device
 from dtomo.errors import UserError
 from dtomo.kernels.compiling import kernel
 from dtomo.kernels.wedges import frequencies
@@ -22,6 +23,9 @@ _ROUND = 1e-3
 
 _FLOOR = 1e-6
 """Of the mean square of a filtered volume: a local variance below that is rounding."""
+
+
+_kept = threading.local()
 
 
 def host(array: Any) -> NDArray[Any]:
@@ -182,20 +186,44 @@ def backward(transforms: NDArray[Any], width: int) -> NDArray[Any]:
     return _fft(transforms).irfftn(transforms, s=shape, axes=(-3, -2, -1))
 
 
+def scratch(shape: tuple[int, ...], like: NDArray[Any]) -> NDArray[np.complex64]:
+    """Memory for transforms, complex64, that the next call of this thread uses again; holds anything.
+
+    New memory comes page by page, which takes as long as the transforms themselves.
+    """
+    if on_device(like):
+        return array_module(like).empty(shape, np.complex64)  # from CuPy's pool
+    size = int(np.prod(shape))
+    if getattr(_kept, "memory", None) is None or _kept.memory.size < size or _kept.memory.size > 4 * size:
+        _kept.memory = empty_aligned((size,), np.complex64)
+    return _kept.memory[:size].reshape(shape)
+
+
 def backward_part(transforms: NDArray[Any], deep: int, high: int, width: int) -> NDArray[Any]:
     """The first planes and rows of the volumes of half transforms, whose memory is used up."""
     fft = _fft(transforms)
     planes = fft.ifft(transforms, axis=-3, overwrite_x=True)[..., :deep, :, :]
-    rows = fft.ifft(planes, axis=-2)[..., :high, :]
+    rows = fft.ifft(planes, axis=-2, overwrite_x=True)[..., :high, :]
     return fft.irfft(rows, width, axis=-1)
 
 
-def forward_part(volumes: NDArray[Any], shape: tuple[int, int, int], columns: int) -> NDArray[Any]:
-    """The first columns of the half transforms of volumes that are 0 behind the planes and rows they have."""
+def forward_part(
+    volumes: NDArray[Any], shape: tuple[int, int, int], columns: int, memory: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """The first columns of the half transforms of volumes that are 0 behind the planes and rows they have.
+
+    `memory` takes the transforms, ``(volume, z, y, columns)``; None: new memory.
+    """
     fft = _fft(volumes)
-    rows = fft.rfft(volumes, axis=-1)[..., :columns]
-    planes = fft.fft(rows, shape[1], axis=-2)
-    return fft.fft(planes, shape[0], axis=-3)
+    deep, high = volumes.shape[-3:-1]
+    whole = (*volumes.shape[:-3], *shape[:2], columns)
+    out = array_module(volumes).empty(whole, np.complex64) if memory is None else memory
+    part = out[..., :deep, :, :]
+    part[..., :high, :] = fft.rfft(volumes, axis=-1)[..., :columns]
+    part[..., high:, :] = 0
+    part[...] = fft.fft(part, axis=-2, overwrite_x=True)  # in place already, where the library can
+    out[..., deep:, :, :] = 0
+    return fft.fft(out, axis=-3, overwrite_x=True)
 
 
 def mask_in_place(volumes: NDArray[Any], masks: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
