@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import numbers
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -223,24 +224,38 @@ def _joint_data(
         wavelength=_length("wavelength", given["wavelength"]),
     )
     shape = given["image_shape"]
+    if not len(found.positions):
+        raise UserError("there are no frames; give those of two angles at least")
     if shape is None:
         shape = np.ceil(found.positions.max(0) - 1e-9).astype(int) + found.frame_shape
-    numbers = np.asarray(given["angle_of_frame"])
-    if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
-        raise UserError(f"angle_of_frame holds whole numbers (frame,); got {numbers.dtype} of shape {numbers.shape}")
+    angle_numbers = np.asarray(given["angle_of_frame"])
+    if angle_numbers.dtype.kind not in "iu" or angle_numbers.ndim != 1:
+        raise UserError(
+            f"angle_of_frame holds whole numbers (frame,); got {angle_numbers.dtype} of shape {angle_numbers.shape}"
+        )
     degrees = np.asarray(given["angles"])
     if degrees.dtype.kind not in "iuf" or degrees.ndim != 1 or not np.isfinite(degrees).all():
         raise UserError(f"angles are finite numbers of degrees (angle,); got {degrees.dtype} {degrees.shape}")
     if len(degrees) > 1:
         check_views(degrees.astype(np.float64), "angles")
-    rows, columns = (int(size) for size in shape)
-    return JointData(found, degrees.astype(np.float64), numbers.astype(np.int64), (rows, columns), given["center"])
+    size, center = np.asarray(shape), given["center"]
+    if size.shape != (2,) or size.dtype.kind not in "iu":
+        raise UserError(f"image_shape is the rows and columns of the images; got {shown(repr(shape))}")
+    if center is not None and (isinstance(center, bool) or not isinstance(center, numbers.Real)):
+        raise UserError(f"center is a column, a number; got {shown(repr(center))}")
+    return JointData(
+        found,
+        degrees.astype(np.float64),
+        angle_numbers.astype(np.int64),
+        (int(size[0]), int(size[1])),
+        None if center is None else float(center),
+    )
 
 
 def _length(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
         raise UserError(f"{name} is a length above 0 metres; got {shown(repr(value))}")
     return float(value)
 

@@ -17,6 +17,7 @@ from dtomo.ptychotomo.engines.admm import ROWS
 from dtomo.ptychotomo.layout import REACH
 from dtomo.ptychotomo.setup import ENGINES, JointData
 from dtomo.ptychotomo.slab import BLOCK_BYTES
+from dtomo.ptychotomo.slab_checkpoints import KEPT
 from dtomo.settings import JointSettings
 
 COMPLEX = 8
@@ -24,6 +25,10 @@ PROJECTING = 1 / 10e9
 """Seconds of a core for a complex voxel and angle, to project or to project back (docs/benchmarks.md)."""
 FILES = 1 / 0.5e9
 """Seconds for a byte of slabs that lie in files, written or read."""
+TASK = 3e-3
+"""Seconds for a task on a cluster, whatever it does."""
+TASKS = 9
+"""Of a slab, in a pass."""
 ROUND = 16
 """Slabs have a multiple of so many rows, where there is room."""
 PASSES = {"adam": 1.0, "cg": 2.0, "admm": 2.0}
@@ -87,6 +92,12 @@ class JointSizes:
     def fitting(self) -> int:
         """Bytes of what there is for a moment while ADMM fits the volume to waves."""
         return ROWS * 6 * COMPLEX * self.columns * (self.columns + self.angles) if self.settings.engine == "admm" else 0
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes of the result, and of the checkpoints that lie beside it at once at most."""
+        volume = self.rows * self.columns**2 * COMPLEX
+        return volume + (0 if self.settings.checkpoint_every == "never" else (KEPT + 1) * self.rows * self.row)
 
     @property
     def subset(self) -> int:
@@ -262,6 +273,8 @@ def _plan(sizes: JointSizes, resources: Resources, height: int) -> JointPlan:
     read, written, seconds = _work(
         sizes, resources, per_worker, share, frame_memory, whole - (held if slab_memory else whole)
     )
+    if resources.kind != "local" or workers > 1:
+        seconds["tasks"] = sizes.passes * steps * slabs * TASKS * TASK
     client = {"programs": CLIENT, "shared": 6 * sizes.shared, "positions": sizes.frames[0] * 48}
     return JointPlan(
         resources, sizes, height, slab_memory, frame_memory, parts, client, {}, moved, read, written, seconds

@@ -106,7 +106,8 @@ def run(
         raise UserError("joint reconstructions compute on the CPU only so far; leave out --devices and --cluster cuda")
     inputs = record.describe_inputs(opened.inputs)
     if not plan_only:
-        io.check_output(settings.output, inputs=opened.inputs, overwrite=overwrite, resume=resume)
+        needed = cost.sizes_of(settings, data).on_disk
+        io.check_output(settings.output, inputs=opened.inputs, overwrite=overwrite, resume=resume, bytes_needed=needed)
     found = record.found_before(settings, inputs) if resume else None
     with contextlib.ExitStack() as stack:
         client = None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dtomo.errors import UserError
 from dtomo.io import open_volume
 from dtomo.simulate.ptychotomo import simulate_ptychotomo
 
@@ -94,6 +96,21 @@ def test_a_killed_run_is_resumed_with_the_same_bits(scan: Path, tmp_path: Path, 
     resumed = dtomo("ptychotomo", scan, out, *asked, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert bits(out) == bits(tmp_path / "whole.zarr")
+
+
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
+    scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dtomo.ptychotomo.job import run
+    from dtomo.settings import JointSettings
+
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=500_000))
+    with pytest.raises(UserError, match=r"free some space"):
+        run(JointSettings(scan=scan, output=tmp_path / "out.zarr", workers=1, epochs=1), quiet=True)
+    assert not list(tmp_path.iterdir())
+    none = JointSettings(scan=scan, output=tmp_path / "out.zarr", workers=1, epochs=1, checkpoint_every="never")
+    assert run(none, quiet=True).summary["epochs"] == 1
 
 
 def test_a_plan_touches_nothing(scan: Path, tmp_path: Path) -> None:

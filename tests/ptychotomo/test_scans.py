@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtomo.distributed.clusters import Resources
 from dtomo.errors import UserError
 from dtomo.io.ptychotomo import write_ptychotomo
 from dtomo.ptychotomo import scans
+from dtomo.ptychotomo.cost import make_plan, sizes_of
 from dtomo.ptychotomo.signs import wrong_sign
 from dtomo.settings import JointSettings
 
@@ -42,6 +44,20 @@ def test_angles_without_frames_or_there_twice_and_unknown_lengths_are_said(tmp_p
     said = " ".join(scans.doubts(data, settings))
     assert "radians per voxel" not in said
     assert "there before" not in said
+
+
+def test_plans_count_halves_checkpoints_and_tasks(tmp_path: Path) -> None:
+    data, settings = opened(tmp_path / "a.h5", [0.0, 45.0, 90.0])
+    sizes = sizes_of(settings, data)
+    halved = sizes_of(settings.model_copy(update={"halves": True}), data)
+    assert halved.passes == 2 * sizes.passes == 120
+    volume = 20**3
+    assert sizes.on_disk == 8 * volume + 3 * sizes.voxel * volume
+    never = settings.model_copy(update={"checkpoint_every": "never"})
+    assert sizes_of(never, data).on_disk == 8 * volume
+    here, spread = (make_plan(sizes, Resources(workers, 1, 10**9)).seconds for workers in (1, 2))
+    assert "tasks" not in here
+    assert spread["tasks"] > 0
 
 
 def test_halves_take_four_angles(tmp_path: Path) -> None:
