@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 
 from dtomo.errors import StoppedError, UserError, shown
+from dtomo.io.em import looks_like_em
 from dtomo.io.lock import refuse_if_locked, release_lock
 
 PROGRESS = ".dtomo"
@@ -133,7 +134,7 @@ def _check_existing(asked: Path, target: Path, present: bool, unfinished: bool, 
 
 
 def is_output(path: Path) -> bool:
-    """Whether something may be replaced: a store dtomo wrote, or a TIFF, MRC or HDF5 file by its content."""
+    """Whether something may be replaced: a store dtomo wrote, or a TIFF, MRC, EM or HDF5 file by its content."""
     if path.is_dir():
         return _written_here(path)
     if not path.is_file():
@@ -141,7 +142,7 @@ def is_output(path: Path) -> bool:
     with open(path, "rb") as file:
         head = file.read(1024)
     tiff = head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-    return tiff or head[208:211] == b"MAP" or bool(h5py.is_hdf5(path))
+    return tiff or head[208:211] == b"MAP" or bool(h5py.is_hdf5(path)) or looks_like_em(path)
 
 
 def mark_folder(path: Path, attributes: dict[str, Any]) -> None:

@@ -132,3 +132,12 @@ def test_any_512_bytes_are_read_or_refused(tmp_path):
             assert volume.ndim == 3
     assert len(messages) > 20
     assert not any("\n" in message for message in messages)
+
+
+def test_an_em_file_is_replaced_when_asked(tmp_path):
+    write_em(tmp_path / "a.em", _volume("int16"))
+    write_em(tmp_path / "b.em", _volume("float32")[:1])
+    with pytest.raises(UserError, match="exists"):
+        convert(tmp_path / "a.em", tmp_path / "b.em")
+    convert(tmp_path / "a.em", tmp_path / "b.em", overwrite=True)
+    np.testing.assert_array_equal(read_em(tmp_path / "b.em")[0], _volume("int16"))

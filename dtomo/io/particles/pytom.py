@@ -5,6 +5,7 @@ Angle1 is what is missing between the kz axis and the last plane on the side kx 
 PyTom's own filters have it). A plane at tilt t is kz cos t = kx sin t, so tilts go from Angle2 - 90 to 90 - Angle1.
 """
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,14 @@ def pytom_bytes(particles: Particles) -> bytes:
         return bytes(etree.tostring(root, encoding="utf-8", xml_declaration=False)) + b"\n"
     tree = _parsed(origin.content, origin.where)
     everything = _elements(tree, origin.where)
-    before = _particles([everything[place] for place in origin.index], origin)
-    touched = _put([everything[place] for place in origin.index], particles, before)
+    elements = [everything[place] for place in origin.index]
+    if len(set(origin.index)) < len(elements):  # a particle may be taken twice
+        elements = [copy.deepcopy(element) for element in elements]
+    before = _particles(elements, origin)
+    touched = _put(elements, particles, before)
     if not touched and origin.index == tuple(range(len(everything))):
         return origin.content
-    _keep(everything, origin.index)
+    _keep(everything, elements, origin.index)
     declared = origin.content.lstrip().startswith(b"<?xml")
     encoding = tree.docinfo.encoding or "utf-8"
     return bytes(etree.tostring(tree, encoding=encoding, xml_declaration=declared or None)) + b"\n"
@@ -95,16 +99,17 @@ def _elements(tree: Any, where: str) -> list[Any]:
     return lists[0].findall("Particle")
 
 
-def _keep(everything: list[Any], index: tuple[int, ...]) -> None:
+def _keep(everything: list[Any], elements: list[Any], index: tuple[int, ...]) -> None:
     """Leave these elements in the list, in this order, and take the others out."""
-    if not everything:
+    if index == tuple(range(len(everything))):
         return
     parent = everything[0].getparent()
-    first = parent.index(everything[0])
-    for element in everything:
-        parent.remove(element)
-    for place, number in enumerate(index):
-        parent.insert(first + place, everything[number])
+    if list(index) == sorted(set(index)):
+        for number in set(range(len(everything))) - set(index):
+            parent.remove(everything[number])
+        return
+    others = [child for child in parent if child.tag != "Particle"]
+    parent[:] = [*others, *elements]
 
 
 def _particles(elements: list[Any], origin: Origin) -> Particles:
@@ -208,10 +213,11 @@ def _put(elements: list[Any], now: Particles, before: Particles | None) -> bool:
     """Write into the elements what differs from before (None: everything); whether anything did."""
     count = len(elements)
 
-    def differing(name: str) -> list[int]:
+    def differing(names: str) -> list[int]:
         if before is None:
             return list(range(count))
-        return np.flatnonzero(changed(getattr(now, name), getattr(before, name), count)).tolist()
+        each = [changed(getattr(now, name), getattr(before, name), count) for name in names.split()]
+        return np.flatnonzero(np.any(each, axis=0)).tolist()
 
     angles = to_angles(now.rotations, "pytom")
     touched = False
@@ -281,8 +287,7 @@ def _put_wedge(element: Any, now: Particles, angles: Any, number: int) -> None:
     values = (("Angle1", 90 - last), ("Angle2", first + 90), ("CutoffRadius", wedge.cutoff), ("Smooth", wedge.smooth))
     for name, value in values:
         single.set(name, repr(float(value)))
-    axis = np.eye(3) if wedge.tilt_axis is None else wedge.tilt_axis
-    z1, x, z2 = to_angles(axis, "pytom").tolist()
+    z1, x, z2 = (0.0,) * 3 if wedge.tilt_axis is None else to_angles(wedge.tilt_axis, "pytom").tolist()
     etree.SubElement(single, "TiltAxisRotation", Z1=repr(z1), Z2=repr(z2), X=repr(x))
 
 
@@ -313,9 +318,9 @@ _WRITERS = {
     "shifts": _put_shift,
     "positions": _put_position,
     "tomograms": _put_tomogram,
-    "wedges": _put_wedge,
-    "weights_files": _put_wedge,
+    "wedges weights_files": _put_wedge,
     "scores": _put_score,
     "classes": _put_class,
     "halves": _put_half,
 }
+"""Attributes of a list (with blanks between them), and what puts them into an element."""

@@ -106,6 +106,12 @@ def test_some_of_the_particles_keep_what_is_theirs(listed, tmp_path):
     assert again.files == ["a/p3.em", "a/p0.em"]
     assert 'GroupName="g"' in (tmp_path / "some.xml").read_text("utf-8")
     assert read_particles(listed).selected([False, True, False, True]).files == ["a/p1.em", "a/p3.em"]
+    twice = read_particles(listed).selected([0, 0, 1])
+    twice.shifts[1] = [4.0, 5.0, 6.0]
+    write_particles(tmp_path / "twice.xml", twice)
+    again = read_particles(tmp_path / "twice.xml")
+    assert again.files == ["a/p0.em", "a/p0.em", "a/p1.em"]
+    assert again.shifts.tolist() == [[1.5, -2.0, 0.25], [4.0, 5.0, 6.0], [0.0, 0.0, 0.0]]
     whole = read_particles(listed)
     with pytest.raises(UserError, match=r"Particles\.selected"):
         write_particles(tmp_path / "bad.xml", dataclasses.replace(some, origin=whole.origin))
