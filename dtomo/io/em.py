@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
-from dtomo.io.sources import MrcSource
 
 HEADER_BYTES = 512
 _TYPES = {1: "int8", 2: "int16", 4: "int32", 5: "float32", 8: "complex64", 9: "float64"}
@@ -59,15 +58,6 @@ class EmLayout:
     order: str
 
 
-@dataclasses.dataclass(frozen=True)
-class EmFile:
-    """An EM file: ``source`` reads sections ``(z, y, x)``; ``order`` is the byte order, "<" or ">"."""
-
-    source: MrcSource
-    header: EmHeader
-    order: str
-
-
 def looks_like_em(path: Path) -> bool:
     """Whether a file has an EM header whose sizes are those of the file (``.em``: or at least a header)."""
     with open(path, "rb") as file:
@@ -78,13 +68,11 @@ def looks_like_em(path: Path) -> bool:
     return (path.suffix.lower() == ".em" and head[0] in _ORDERS) or any(sizes)
 
 
-def read_em_header(path: Path) -> EmFile:
+def read_em_header(path: Path) -> EmLayout:
     """Describe an EM file; the voxels stay on disk. See `em_layout`."""
     with open(path, "rb") as file:
         head = file.read(HEADER_BYTES)
-    layout = em_layout(head, path.stat().st_size, str(path))
-    source = MrcSource(path, HEADER_BYTES, layout.stored.str, layout.shape, layout.stored.newbyteorder("="))
-    return EmFile(source, layout.header, layout.order)
+    return em_layout(head, path.stat().st_size, str(path))
 
 
 def em_layout(head: bytes, size: int, where: str) -> EmLayout:
@@ -132,7 +120,8 @@ def read_em(path: str | os.PathLike[str]) -> tuple[NDArray[Any], EmHeader]:
     if not os.path.isfile(path):
         raise UserError(f"there is no file {path}")
     found = read_em_header(Path(path))
-    return found.source.read(), found.header
+    values = np.fromfile(path, found.stored, math.prod(found.shape), offset=HEADER_BYTES)
+    return values.reshape(found.shape).astype(found.stored.newbyteorder("="), copy=False), found.header
 
 
 def write_em(
@@ -199,7 +188,7 @@ def copy_em_header(source: Path, target: Path) -> None:
     own = read_em_header(target)
     header = read_em_header(source).header
     with open(target, "r+b") as file:
-        file.write(_packed(own.source.shape, own.source.dtype, header, own.order))
+        file.write(_packed(own.shape, own.stored, header, own.order))
 
 
 def _byte_order(order: str) -> Literal["<", ">"]:

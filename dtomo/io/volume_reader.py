@@ -12,13 +12,13 @@ import zarr
 from dtomo.errors import UserError
 from dtomo.io.bigtiff import tiff_voxel_size
 from dtomo.io.damage import DAMAGE, too_large
-from dtomo.io.em import looks_like_em, read_em_header
+from dtomo.io.em import HEADER_BYTES, looks_like_em, read_em_header
 from dtomo.io.hdf5 import list_stacks
 from dtomo.io.hdf5_files import open_hdf5
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header
 from dtomo.io.output import progress_folder
 from dtomo.io.scan import FrameView
-from dtomo.io.sources import HDF5Source, Source, ZarrSource, hdf5_source
+from dtomo.io.sources import HDF5Source, MrcSource, Source, ZarrSource, hdf5_source
 from dtomo.io.tiff import is_tiff, tiff_source
 from dtomo.io.units import length_factor
 from dtomo.io.zarr_store import is_zarr, refuse_broken_store
@@ -161,10 +161,16 @@ def open_volume(path: str | os.PathLike[str], *, level: int = 0, unfinished: boo
         size = tiff_voxel_size(path)
         return Volume(path, "tiff", source, size, None if size is None else "micrometer")
     if looks_like_em(path):
-        return Volume(path, "em", read_em_header(path).source)
+        return _open_em(path)
     if looks_like_mrc(path):
         return _open_mrc(path)
     raise UserError(f"{path} is not a volume dtomo knows: expected OME-Zarr, MRC, EM, TIFF or HDF5")
+
+
+def _open_em(path: Path) -> Volume:
+    found = read_em_header(path)
+    dtype = found.stored.newbyteorder("=")
+    return Volume(path, "em", MrcSource(path, HEADER_BYTES, found.stored.str, found.shape, dtype))
 
 
 def _open_mrc(path: Path) -> Volume:

@@ -27,7 +27,7 @@ _NOTES = (
 
 def is_motl(path: Path) -> bool:
     """Whether an EM file has the shape of a motive list: 20 numbers for each particle, one section."""
-    shape = read_em_header(path).source.shape
+    shape = read_em_header(path).shape
     return shape[2] == ROWS and shape[0] == 1
 
 
@@ -40,12 +40,12 @@ def read_motl(path: Path, options: ReadingOptions) -> Particles:
         Not an EM file, another shape than 20 × particles, places or angles that are not finite.
     """
     found = read_em_header(path)
-    if not is_motl(path) or found.source.dtype.kind == "c":
-        z, y, x = found.source.shape
+    if not is_motl(path) or found.stored.kind == "c":
+        z, y, x = found.shape
         raise UserError(f"{path} is not a motive list: it holds {x} × {y} × {z} values, expected 20 × particles")
-    count = found.source.shape[1]
+    count = found.shape[1]
     origin = Origin("motl", str(path), path.read_bytes(), tuple(range(count)), options)
-    return _particles(found.source.read()[0].astype(np.float64), origin)
+    return _particles(_content(origin)[0].astype(np.float64), origin)
 
 
 def _particles(values: NDArray[np.float64], origin: Origin) -> Particles:
