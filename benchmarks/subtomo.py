@@ -194,7 +194,7 @@ def uneven(chosen: argparse.Namespace, folder: Path, client: Any) -> dict[str, A
     alone = run_pass(work).sums
     with connect("local", workers=workers, threads=1, memory="700MB") as other:
         names = sorted(other.scheduler_info(n_workers=-1)["workers"])
-        other.run(_loaded)
+        other.run(_warm, work)
         given = Slowed(work, seconds, names[0])
         started = time.perf_counter()
         total = map_reduce(other, slowed_block, given, work.blocks()).result()
@@ -217,10 +217,11 @@ def uneven(chosen: argparse.Namespace, folder: Path, client: Any) -> dict[str, A
     return {"ideal": ideal, "taken": taken, "same": same, "good": same and (taken <= 1.1 * ideal or chosen.quick)}
 
 
-def _loaded() -> None:
-    """Libraries are there before the clock runs."""
-    import dtomo.subtomo.align
-    import dtomo.subtomo.averaging  # noqa: F401
+def _warm(work: Any) -> None:
+    """Libraries and kernels are there before the clock runs."""
+    from dtomo.subtomo.align import align_block
+
+    align_block(work, (0,))
 
 
 def _print(found: dict[str, float]) -> None:

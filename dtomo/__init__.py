@@ -8,10 +8,22 @@ import importlib as _importlib
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["ParallelBeam", "Scan", "UserError", "algorithms", "open", "operators", "ptycho", "recon", "simulate"]
+__all__ = [
+    "ParallelBeam",
+    "Scan",
+    "UserError",
+    "algorithms",
+    "open",
+    "operators",
+    "ptycho",
+    "ptychotomo",
+    "recon",
+    "simulate",
+    "subtomo",
+]
 
 if TYPE_CHECKING:
-    from dtomo import algorithms, operators, ptycho, recon, simulate
+    from dtomo import algorithms, operators, ptycho, ptychotomo, recon, simulate, subtomo
     from dtomo.errors import UserError
     from dtomo.geometry import ParallelBeam
     from dtomo.io import Scan, open
@@ -24,8 +36,10 @@ _WHERE = {
     "algorithms": ("dtomo.algorithms", None),
     "operators": ("dtomo.operators", None),
     "ptycho": ("dtomo.ptycho", None),
+    "ptychotomo": ("dtomo.ptychotomo", None),
     "recon": ("dtomo.recon", None),
     "simulate": ("dtomo.simulate", None),
+    "subtomo": ("dtomo.subtomo", None),
 }
 
 
