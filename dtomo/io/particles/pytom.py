@@ -226,7 +226,12 @@ def _put(elements: list[Any], now: Particles, before: Particles | None) -> bool:
             continue
         for number in differing(name):
             touched = True
-            put(elements[number], now, angles, number)
+            try:
+                put(elements[number], now, angles, number)
+            except UserError:
+                raise
+            except ValueError as error:  # lxml refuses what XML has no letters for
+                raise UserError(f"particle {number + 1} has a name with control characters, not for XML") from error
     return touched
 
 

@@ -104,7 +104,7 @@ def parse_star(text: str, where: str) -> list[StarBlock]:
         block = blocks[-1]
         if line.split()[0] == "loop_":
             if block.labels:
-                raise UserError(f"{place}: a second table in data_{block.name}; give it a data_ line of its own")
+                raise UserError(f"{place}: a second table in data_{shown(block.name)}; give it a data_ line of its own")
             block.is_loop = True
             line = line[5:].strip()
             if not line:
@@ -124,10 +124,10 @@ def _take_label(block: StarBlock, line: str, place: str, in_labels: bool) -> Non
     tokens = _TOKENS.findall(line)
     label = tokens[0][1:]
     if label in block.labels:
-        raise UserError(f"{place}: _{shown(label)} stands twice in data_{block.name}")
+        raise UserError(f"{place}: _{shown(label)} stands twice in data_{shown(block.name)}")
     if block.is_loop:
         if not in_labels:
-            raise UserError(f"{place}: _{shown(label)} comes after the first row of data_{block.name}")
+            raise UserError(f"{place}: _{shown(label)} comes after the first row of data_{shown(block.name)}")
         block.labels.append(label)
         return
     values = tokens[1:2]
@@ -143,7 +143,7 @@ def _take_row(block: StarBlock, line: str, place: str) -> None:
         values = values[: len(block.labels)]
     if not block.is_loop or len(values) != len(block.labels):
         raise UserError(
-            f"{place}: {len(values)} values where data_{block.name} has {len(block.labels)} labels; "
+            f"{place}: {len(values)} values where data_{shown(block.name)} has {len(block.labels)} labels; "
             "the file is damaged or cut off"
         )
     block.rows.append(values)

@@ -220,6 +220,14 @@ def test_damaged_lists_are_read_or_refused_in_one_sentence(tmp_path):
     assert not any("\n" in message for message in messages)
 
 
+def test_names_that_xml_has_no_letters_for(tmp_path):
+    with pytest.raises(UserError, match="particle 2 has a name with control characters"):
+        write_particles(
+            tmp_path / "a.xml", Particles(np.tile(np.eye(3), (2, 1, 1)), np.zeros((2, 3)), files=["a", "\0"])
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_list_of_no_particles(tmp_path):
     (tmp_path / "none.xml").write_text("<ParticleList/>")
     none = read_particles(tmp_path / "none.xml")
