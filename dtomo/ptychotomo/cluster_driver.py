@@ -35,12 +35,23 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class _Here:
-    """What a worker holds of a run: slabs, frames, derivatives of borders, and the pass each slab is in."""
+    """What a worker holds of a run: slabs, frames, derivatives of borders, and the pass each slab is in.
+
+    And what all slabs share in a pass, where they are computed, with the pass's number.
+    """
 
     slabs: SlabStore
     frames: FrameStore
-    passes: dict[int, int]
-    edges: dict[int, tuple[Any, Any]]
+    passes: dict[int, int] = dataclasses.field(default_factory=dict)
+    edges: dict[int, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    shared: tuple[int, Common] | None = None
+
+    def common(self, problem: JointProblem, number: int, common: Common) -> Common:
+        """Moved once in a pass."""
+        if self.shared is None or self.shared[0] != number:
+            self.shared = None  # first the memory of the last pass's
+            self.shared = number, problem.common_there(common)
+        return self.shared[1]
 
 
 _RUNS: dict[str, _Here] = {}
@@ -54,7 +65,7 @@ def _here(name: str, problem: JointProblem) -> _Here:
 
         worker = get_worker()
         frames = problem.store(worker.memory_manager.memory_limit)
-        _RUNS[name] = _Here(SlabStore(problem.slab_memory, Path(worker.local_directory)), frames, {}, {})
+        _RUNS[name] = _Here(problem.slab_store(Path(worker.local_directory)), frames)
     return _RUNS[name]
 
 
@@ -69,7 +80,7 @@ def _slab(name: str, problem: JointProblem, slab: int, number: int) -> tuple[_He
 def _begin(name: str, problem: JointProblem, slab: int) -> int:
     here = _here(name, problem)
     place = problem.layout.places[slab]
-    here.slabs.put(slab, problem.engine.begin_slab(place, problem.start(place)))
+    here.slabs.put(slab, problem.begin_slab(place))
     here.passes[slab] = 0
     return slab
 
@@ -88,6 +99,7 @@ def _show(
     name: str, problem: JointProblem, slab: int, number: int, angles: Any, common: Common, after: Any
 ) -> slabs.Borders:
     here, place, local = _slab(name, problem, slab, number)
+    common = here.common(problem, number, common)
     problem.engine.prepare(place, local, common)
     shown = slabs.borders(problem.engine, problem.layout, place, local, common, angles)
     here.slabs.close(slab, problem.engine.prepared)
@@ -111,6 +123,7 @@ def _meet(
     below: tuple[Any, Any] | None,
 ) -> dict[str, Any]:
     here, place, local = _slab(name, problem, slab, number)
+    common = here.common(problem, number, common)
     images = [None if piece is None else piece[0] for piece in (above, below)]
     met = slabs.meet(problem.engine, problem.layout, place, local, common, angles, here.frames, images[0], images[1])
     here.edges[slab] = met.above, met.below
@@ -138,9 +151,9 @@ def _absorb(
     pieces: list[Any],
 ) -> Any:
     here, place, local = _slab(name, problem, slab, number)
-    engine = problem.engine
+    engine, common = problem.engine, here.common(problem, number, common)
     slabs.take_in(engine, place, local, common, angles, edges[0], edges[1])
-    planes = [None if piece is None else piece[1] for piece in pieces]
+    planes = [None if piece is None else problem.there(piece[1]) for piece in pieces]
     sums = engine.absorb(place, local, common, planes[0], planes[1])
     here.slabs.close(slab)
     here.passes[slab] = number + 1
@@ -172,15 +185,10 @@ def _each(
 def _save(
     name: str, problem: JointProblem, slab: int, number: int, folder: Path, epoch: int, made_with: Any, after: Any
 ) -> int:
-    here, _, local = _slab(name, problem, slab, number)
-    save_slab(folder, slab, epoch, _all_of(local), made_with)
+    here, _, _ = _slab(name, problem, slab, number)
+    save_slab(folder, slab, epoch, here.slabs.whole(slab), made_with)
     here.slabs.close(slab, ())
     return slab
-
-
-def _all_of(local: dict[str, Any]) -> dict[str, Any]:
-    names = getattr(local, "names", lambda: list(local))()
-    return {name: local[name] for name in names}
 
 
 def _forget(name: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo import device
 from dtomo.device import to_host
 from dtomo.distributed.clusters import TRIES
 from dtomo.distributed.sums import tree_sum
@@ -24,9 +25,13 @@ from dtomo.ptychotomo import slab as slabs
 from dtomo.ptychotomo.engine import Common, JointEngine, Local, SlabPlace
 from dtomo.ptychotomo.layout import Layout, subsets
 from dtomo.ptychotomo.slab_checkpoints import Damaged, epochs_kept, load_common, load_slab, save_common, save_slab
+from dtomo.ptychotomo.slab_store import SlabStore
 
 if TYPE_CHECKING:
     from distributed import Client
+
+IMAGES = ("probe", "background")
+"""Parameters that go to the device with the slabs."""
 
 Start = Callable[[SlabPlace], NDArray[Any]]
 """Makes the rows of a slab of the first volume, ``(z, y, x)``; called where the slab will be."""
@@ -54,6 +59,10 @@ class JointProblem:
         What is done to frames as they are read.
     slab_memory
         Bytes of slabs that a process holds in memory, the others lie in files; None: all.
+    device_memory
+        Bytes that a process may take of its device; None: it computes on the CPU.
+    device_slabs
+        Bytes of slabs that stay on its device, the others come for as long as they are worked on; None: all.
     """
 
     engine: JointEngine
@@ -64,16 +73,45 @@ class JointProblem:
     frame_memory: int | None = None
     arrange: Arrange = to_model_order
     slab_memory: int | None = None
+    device_memory: int | None = None
+    device_slabs: int | None = None
 
     def steps(self, epoch: int) -> list[NDArray[np.int64]]:
         """Angles of each step of an epoch."""
         geometry = self.engine.model.geometry
         return subsets(geometry.angles, self.engine.subsets, epoch, self.seed)
 
+    @property
+    def on_device(self) -> bool:
+        """Whether slabs are computed on devices."""
+        return self.device_memory is not None
+
     def store(self, memory: int | None) -> FrameStore:
-        """Of the frames, for one process with so many bytes."""
-        budget = self.frame_memory if self.frame_memory is not None else int(FRAMES_OF_MEMORY * (memory or 2**30))
-        return FrameStore(self.source, self.layout.blocks, budget, arrange=self.arrange)
+        """Of the frames, for one process with so many bytes; they are where slabs are computed."""
+        if self.on_device:
+            device.limit_memory(self.device_memory)
+            device.bound_plan_cache()
+        whole = self.device_memory if self.on_device else memory
+        budget = self.frame_memory if self.frame_memory is not None else int(FRAMES_OF_MEMORY * (whole or 2**30))
+        return FrameStore(self.source, self.layout.blocks, budget, arrange=self.arrange, device=self.on_device)
+
+    def slab_store(self, folder: Path | None = None) -> SlabStore:
+        """Of the slabs of one process, with files in a folder of it."""
+        return SlabStore(self.slab_memory, folder, on_device=self.on_device, device_memory=self.device_slabs)
+
+    def there(self, array: Any) -> Any:
+        """An array where slabs are computed; None stays None."""
+        return device.to_device(array) if self.on_device else array
+
+    def begin_slab(self, place: SlabPlace) -> Local:
+        """The arrays of a slab before the first pass, where they are computed."""
+        return self.engine.begin_slab(place, self.there(self.start(place)))
+
+    def common_there(self, common: Common) -> Common:
+        """What slabs share, images of it where slabs are computed; numbers stay on the host."""
+        parameters = common["parameters"]
+        moved = {name: self.there(parameters[name]) for name in IMAGES if name in parameters}
+        return {**common, "parameters": {**parameters, **moved}}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,15 +208,21 @@ class LocalJointRunner(JointRunner):
 
     def __init__(self, problem: JointProblem, memory: int | None = None) -> None:
         self.problem, self._memory = problem, memory
-        self.locals: list[Local] = []
         self.common: Common = {}
         self._store = problem.store(memory)
+        self._slabs = problem.slab_store()
+
+    @property
+    def locals(self) -> list[Local]:
+        """Arrays of the slabs, where they are computed."""
+        return [self._slabs.open(place.index) for place in self.problem.layout.places]
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Slabs from the start, and a copy of the parameters."""
         engine, layout = self.problem.engine, self.problem.layout
         self.common = engine.begin_common({name: np.array(value) for name, value in parameters.items()})
-        self.locals = [engine.begin_slab(place, self.problem.start(place)) for place in layout.places]
+        for place in layout.places:
+            self._slabs.put(place.index, self.problem.begin_slab(place))
 
     def epoch(self, number: int) -> tuple[float, float]:
         """One pass after another over all slabs."""
@@ -194,18 +238,20 @@ class LocalJointRunner(JointRunner):
         return float(totals[0]), float(totals[1])
 
     def _run_pass(self, angles: NDArray[np.int64]) -> dict[str, Any]:
-        engine, layout, common = self.problem.engine, self.problem.layout, self.common
+        engine, layout, common = self.problem.engine, self.problem.layout, self.problem.common_there(self.common)
         all_slabs = list(zip(layout.places, self.locals))
         shown = []
         for place, local in all_slabs:
             engine.prepare(place, local, common)
             shown.append(slabs.borders(engine, layout, place, local, common, angles))
+            self._slabs.close(place.index, engine.prepared)
         met = []
         for place, local in all_slabs:
             i = place.index
             above = shown[i - 1].last if i else None
             below = shown[i + 1].first if i + 1 < layout.slabs else None
             met.append(slabs.meet(engine, layout, place, local, common, angles, self._store, above, below))
+            self._slabs.close(i, engine.gathered)
         done = []
         for place, local in all_slabs:
             i = place.index
@@ -213,7 +259,8 @@ class LocalJointRunner(JointRunner):
             given = met[i - 1].below if before else None, met[i + 1].above if after else None
             slabs.take_in(engine, place, local, common, angles, *given)
             planes = shown[i - 1].last_planes if before else None, shown[i + 1].first_planes if after else None
-            done.append(engine.absorb(place, local, common, *planes))
+            done.append(engine.absorb(place, local, common, *map(self.problem.there, planes)))
+            self._slabs.close(i)
         return finished_sums(tree_sum([one.sums for one in met]), tree_sum(done), angles, engine)
 
     def parameters(self) -> dict[str, Any]:
@@ -224,13 +271,17 @@ class LocalJointRunner(JointRunner):
     def each(self, function: Callable[[SlabPlace, NDArray[Any]], Any]) -> list[Any]:
         """Of each slab."""
         engine = self.problem.engine
-        places = self.problem.layout.places
-        return [function(place, engine.volume(place, local, self.common)) for place, local in zip(places, self.locals)]
+        found = []
+        for place, local in zip(self.problem.layout.places, self.locals):
+            found.append(function(place, engine.volume(place, local, self.common)))
+            self._slabs.close(place.index, ())
+        return found
 
     def save(self, folder: Path, epoch: int, history: NDArray[np.float64], made_with: Mapping[str, Any]) -> None:
         """One slab after another."""
-        for place, local in zip(self.problem.layout.places, self.locals):
-            save_slab(folder, place.index, epoch, local, made_with)
+        for place in self.problem.layout.places:
+            save_slab(folder, place.index, epoch, self._slabs.whole(place.index), made_with)
+            self._slabs.close(place.index, ())
         save_common(folder, epoch, history, self.common, made_with)
 
     def load(self, folder: Path, made_with: Mapping[str, Any]) -> tuple[int, NDArray[np.float64]] | None:
@@ -238,12 +289,14 @@ class LocalJointRunner(JointRunner):
         for epoch in epochs_kept(folder):
             with contextlib.suppress(Damaged):
                 self.common, history = load_common(folder, epoch, made_with)
-                self.locals = [load_slab(folder, place.index, epoch, made_with) for place in self.problem.layout.places]
+                for place in self.problem.layout.places:
+                    self._slabs.put(place.index, load_slab(folder, place.index, epoch, made_with))
                 return epoch, history
         return None
 
     def close(self) -> None:
-        """Nothing is held beyond this object."""
+        """Files are removed; all else goes with this object."""
+        self._slabs.clear()
 
 
 def finished_sums(met: dict[str, Any], absorbed: Any, angles: NDArray[np.int64], engine: JointEngine) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class JointModel:
         block
             Frames of the angle.
         parameters
-            All but the volume, by name.
+            All but the volume, by name: probe and background where the image is, numbers of angles on the host.
         positions
             Of all frames of the scan, row and column in the whole image.
         wanted
@@ -221,7 +221,7 @@ class JointModel:
         probe = parameters["probe"]
         given = {"object": seen[None], "probe": probe[angle] if probe.ndim == 4 else probe, "positions": places}
         if "scale" in parameters:
-            given["scale"] = np.full(len(block), parameters["scale"][angle])
+            given["scale"] = xp.full(len(block), parameters["scale"][angle], parameters["scale"].dtype)
         if "background" in parameters:
             given["background"] = parameters["background"]
         return seen, given

@@ -1,4 +1,8 @@
-"""What one slab does in a pass: borders out, frames met, derivatives of borders in. Arrays only; see `engine`."""
+"""What one slab does in a pass: borders out, frames met, derivatives of borders in. Arrays only; see `engine`.
+
+A slab on a device (its arrays, and images among the parameters) is worked on there, one angle after another; what goes
+to other slabs, and sums, are host arrays in any case.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import array_module
+from dtomo.arrays import array_module, on_device
+from dtomo.device import to_device, to_host
 from dtomo.distributed.sums import tree_sum
 from dtomo.ptycho.frame_store import FrameStore
 from dtomo.ptycho.frames import FrameBlock
@@ -81,7 +86,7 @@ def borders(
         last = _images(engine, place, local, common, angles, slice(place.height - layout.above, place.height))
     ends = slice(0, engine.planes), slice(place.height - engine.planes, place.height)
     planes = [
-        np.array(engine.point(place, local, common, end)) if there and engine.planes else None
+        _own_copy(engine.point(place, local, common, end)) if there and engine.planes else None
         for there, end in zip((before, after), ends)
     ]
     return Borders(first, last, *planes)
@@ -120,10 +125,14 @@ def meet(
         rows = slice(0, place.height)
         images = engine.images(place, local, common, angles[some], rows)
         changes = array_module(images).zeros_like(images) if "images" in wanted else None
-        around = [None if part is None else part[some] for part in (above, below)]
-        back = [None if part is None else part[some] for part in edges]
+        around = [None if part is None else _beside(images, part[some]) for part in (above, below)]
+        back = [None if part is None else _beside(images, part[some]) for part in edges]
         meeting = _Meeting(engine, layout, place, common, angles[some], images, changes, around, back)
-        parts += list(map_in_order(meeting.one, _frames(layout, store, place, angles[some])))
+        at_once = map if on_device(images) else map_in_order
+        parts += list(at_once(meeting.one, _frames(layout, store, place, angles[some])))
+        for edge, part in zip(edges, back):
+            if edge is not None and on_device(part):
+                to_host(part, out=edge[some])
         if changes is not None:
             engine.gather(place, local, common, angles[some], rows, images, changes)
     return Met(_dense(engine.model.angles, common, wanted, parts), edges[0], edges[1])
@@ -189,7 +198,17 @@ def take_in(
         rows = slice(place.height - count, place.height) if at_end else slice(0, count)
         for some in blocks_of_angles(angles, changes.shape[1], count, changes.shape[3]):
             images = engine.images(place, local, common, angles[some], rows)
-            engine.gather(place, local, common, angles[some], rows, images, changes[some])
+            engine.gather(place, local, common, angles[some], rows, images, _beside(images, changes[some]))
+
+
+def _beside(images: NDArray[Any], part: NDArray[Any]) -> NDArray[Any]:
+    """A host array where the images are: on the host itself."""
+    return to_device(part) if on_device(images) else part
+
+
+def _own_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """On the host."""
+    return to_host(array) if on_device(array) else np.array(array)
 
 
 def _images(
@@ -197,9 +216,8 @@ def _images(
 ) -> NDArray[Any]:
     slices, columns = engine.model.projector.slices, engine.model.image_shape[1]
     blocks = blocks_of_angles(angles, slices, rows.stop - rows.start, columns)
-    found = [engine.images(place, local, common, angles[some], rows) for some in blocks]
-    xp = array_module(found[0])
-    return xp.ascontiguousarray(xp.concatenate(found))
+    found = [to_host(engine.images(place, local, common, angles[some], rows)) for some in blocks]
+    return np.ascontiguousarray(np.concatenate(found))
 
 
 def _frames(
@@ -219,11 +237,12 @@ def _dense(angles: int, common: Common, wanted: Sequence[str], parts: Sequence[M
     for name in wanted:
         if name == "images":
             continue
-        found = total["gradients"].get(name)
+        found, shape = total["gradients"].get(name), parameters[name].shape
         if found is None:
-            found = np.zeros_like(parameters[name])
+            found = np.zeros(shape, parameters[name].dtype)
         elif isinstance(found, Rows):
-            found = found.put_into(np.shape(parameters[name])).astype(parameters[name].dtype, copy=False)
-        gradients[name] = found
+            rows = Rows(found.index, to_host(found.values))
+            found = rows.put_into(shape).astype(parameters[name].dtype, copy=False)
+        gradients[name] = to_host(found)
     losses = total["losses"].put_into((angles,)) if parts else np.zeros(angles)
     return {"loss": total["loss"], "count": total["count"], "losses": losses, "gradients": gradients}

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.arrays import array_module, empty_aligned
+from dtomo.arrays import array_module, empty_aligned, on_device
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators.projection import ParallelProjector
@@ -161,7 +161,8 @@ class JointADMM(VolumeEngine):
         def light(angle: int) -> NDArray[Any]:
             return self._light(place, angle, common["parameters"])
 
-        for angle, found in enumerate(map_in_order(light, range(self.model.angles))):
+        at_once = map if on_device(common["parameters"]["probe"]) else map_in_order
+        for angle, found in enumerate(at_once(light, range(self.model.angles))):
             local["light"][angle] = found + np.float32(LEAST * common["level"])
 
     def images(
@@ -257,7 +258,7 @@ class JointADMM(VolumeEngine):
         asked = np.empty_like(seen)
         in_pieces(_asked(np.float32(common["next_penalty"])), asked, weights, other, seen, light)
         change = self._change(place, asked, weights, pull, weight)
-        before = np.array(volume)
+        before = volume.copy(order="K")
         volume += change
         self.constraints.project(place, volume)
         now = self.model.transmissions(volume, every)[:, 0]
@@ -275,7 +276,7 @@ class JointADMM(VolumeEngine):
         weight: float,
     ) -> NDArray[Any]:
         """d of least Σ weights |A d - asked|² + 2 weight Re⟨pull, d⟩ + 12 weight |d|², slice by slice."""
-        project = ParallelProjector(self.model.geometry, asked.shape[1], np.complex64)
+        project = ParallelProjector(self.model.geometry, asked.shape[1], np.complex64, like=asked)
         inside = dataclasses.replace(self.constraints, signs=False)
 
         def normal(d: NDArray[Any]) -> NDArray[Any]:
@@ -296,11 +297,11 @@ class JointADMM(VolumeEngine):
         square = project.dot_in(rest, rest)
         for _ in range(self.iterations):
             bent = normal(along)
-            length = _ratio(square, project.dot_in(along, bent))
+            length = project.factor_in(_ratio(square, project.dot_in(along, bent)))
             found += length * along
             rest -= length * bent
             last, square = square, project.dot_in(rest, rest)
-            along *= _ratio(square, last)
+            along *= project.factor_in(_ratio(square, last))
             along += rest
         return found
 
@@ -331,10 +332,11 @@ class JointADMM(VolumeEngine):
         positions = positions[(positions[:, 0] >= 0) & (positions[:, 0] <= place.height + high)]
         shape = place.height + 2 * high, columns
         given = {"probe": probe[angle] if probe.ndim == 4 else probe, "positions": positions}
-        given["object"] = np.ones((1, 1, *shape), probe.dtype)
+        xp = array_module(probe)
+        given["object"] = xp.ones((1, 1, *shape), probe.dtype)
         if "scale" in parameters:
-            given["scale"] = np.full(len(positions), parameters["scale"][angle])
-        found = np.zeros(shape, np.float32)
+            given["scale"] = xp.full(len(positions), parameters["scale"][angle], parameters["scale"].dtype)
+        found = xp.zeros(shape, np.float32)
         for first in range(0, len(positions), FRAMES):
             views = self.model.frames.views(given, np.arange(first, min(first + FRAMES, len(positions))))
             found += self.model.frames.illumination(given, views).put_into(shape)
@@ -369,9 +371,8 @@ def _square(values: NDArray[Any], weights: NDArray[Any] | float = 1.0) -> float:
 
 
 def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Of each slice ``(z, 1, 1)``; 0 where nothing is left."""
-    found = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-    return found.astype(np.float32)[:, None, None]
+    """Of each slice, on the host; 0 where nothing is left."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0).astype(np.float32)
 
 
 def _balanced(penalty: float, apart: float, moved: float) -> float:
