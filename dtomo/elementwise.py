@@ -10,7 +10,7 @@ from dtomo.arrays import array_module
 from dtomo.threads import run_jobs
 
 _PIECE = 1 << 17  # elements: half a megabyte of float32
-_DEVICE_PIECE = 1 << 25  # what temporary arrays on a device hold at most; a launch is nothing beside it
+DEVICE_PIECE = 1 << 25  # what temporary arrays on a device hold at most; a launch is nothing beside it
 
 
 def in_pieces(function: Callable[..., object], *arrays: NDArray[Any]) -> None:
@@ -30,7 +30,7 @@ def in_pieces(function: Callable[..., object], *arrays: NDArray[Any]) -> None:
     axis = int(np.argmax(np.where(np.array(shape) > 1, np.abs(arrays[0].strides), -1)))
     xp = array_module(*arrays)
     views = [a if _is_number(a) or a.shape == shape else xp.broadcast_to(a, shape) for a in arrays]
-    step = max(1, (_PIECE if xp is np else _DEVICE_PIECE) // max(1, arrays[0].size // shape[axis]))
+    step = max(1, (_PIECE if xp is np else DEVICE_PIECE) // max(1, arrays[0].size // shape[axis]))
     pieces = -(-shape[axis] // step)
 
     def work(span: tuple[int, int]) -> None:

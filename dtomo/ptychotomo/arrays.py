@@ -18,7 +18,8 @@ from dtomo.io.ptychotomo.scan import check_views
 from dtomo.io.sources import Source
 from dtomo.ptycho.arrays import check_client, data_of_arrays
 from dtomo.ptychotomo.coarse import Found, levels
-from dtomo.ptychotomo.driver import JointProblem, JointReport, Start, run
+from dtomo.ptychotomo.driver import JointReport, run
+from dtomo.ptychotomo.problem import JointProblem, Start
 from dtomo.ptychotomo.scans import check_start, data_of, first_volume, rows_of
 from dtomo.ptychotomo.setup import JointData, least_rows, prepare
 from dtomo.settings import JointSettings

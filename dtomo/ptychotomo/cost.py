@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from dtomo.device import STAGE
 from dtomo.distributed.clusters import Resources
+from dtomo.distributed.devices import described
 from dtomo.distributed.graph import spread
 from dtomo.distributed.plan import Peaks, size
 from dtomo.distributed.progress import duration
 from dtomo.errors import UserError
-from dtomo.ptycho.cost import CLIENT, FACTOR, PROGRAMS, READING, STARTING, TRANSFORMING
+from dtomo.ptycho.cost import CLIENT, CUDA_PROGRAMS, FACTOR, PROGRAMS, READING, STARTING, TRANSFORMING
+from dtomo.ptychotomo.device_cost import OnDevice, on_device
 from dtomo.ptychotomo.engines.admm import ROWS
 from dtomo.ptychotomo.layout import REACH
 from dtomo.ptychotomo.setup import ENGINES, JointData
@@ -113,7 +116,7 @@ class JointSizes:
     @property
     def border(self) -> int:
         """Bytes of what crosses one border between slabs in a pass: images out and derivatives back."""
-        rows = 2 * (self.frames[1] + 2 * self.reach)
+        rows = 2 * self.seen
         planes = 2 * self.columns**2 * COMPLEX if self.settings.total_variation else 0
         return self.subset * self.slices * rows * self.columns * COMPLEX + planes
 
@@ -121,8 +124,22 @@ class JointSizes:
     def shared(self) -> int:
         """Bytes of the parameters that all slabs share."""
         own = self.angles if self.settings.own_probes else 1
-        pixels = self.frames[1] * self.frames[2]
-        return self.settings.modes * own * pixels * COMPLEX + 4 * pixels + 40 * self.angles
+        return own * self.probe + 4 * self.frames[1] * self.frames[2] + 40 * self.angles
+
+    @property
+    def probe(self) -> int:
+        """Bytes of the probe of an angle."""
+        return self.settings.modes * self.frames[1] * self.frames[2] * COMPLEX
+
+    @property
+    def exit_waves(self) -> int:
+        """Bytes of those of a frame."""
+        return self.probe
+
+    @property
+    def seen(self) -> int:
+        """Rows of its neighbours that frames of a slab see."""
+        return self.frames[1] + 2 * self.reach
 
     @property
     def passes(self) -> float:
@@ -166,6 +183,8 @@ class JointPlan(Peaks):
         From and to the disk in the whole run.
     seconds
         Wall time by stage, roughly.
+    device_slabs
+        Bytes of slabs that stay on a worker's device; None: all of them.
     """
 
     resources: Resources
@@ -180,6 +199,7 @@ class JointPlan(Peaks):
     bytes_read: int
     bytes_written: int
     seconds: dict[str, float]
+    device_slabs: int | None = None
 
     @property
     def slabs(self) -> int:
@@ -202,17 +222,30 @@ class JointPlan(Peaks):
         held = (
             "in memory" if self.slab_memory is None else f"{size(self.slab_memory)} of them in memory, others in files"
         )
+        takes = f"about {duration(sum(self.seconds.values()))} ({stages}), within a factor of 3 or so"
+        if self.device_parts:
+            held = "on the device" if self.device_slabs is None else f"brought to the device one at a time, {held}"
+            takes += " of the CPU; what devices take is not known"
         return [
             f"frames: {count} of {rows} × {columns} at {sizes.angles} angles, {size(sizes.all_frames)}",
             f"volume: {sizes.rows} × {sizes.columns} × {sizes.columns} voxels, {size(volume * COMPLEX)}, with the "
             f"solver's arrays {size(sizes.rows * sizes.row)}",
             f"slabs: {self.slabs} of {self.slab_rows} rows, {held}",
             f"workers: {workers} with {threads} thread{'s' * (threads > 1)} each{where}",
+            *([] if self.resources.devices is None else [f"devices: {described(self.resources.devices, workers)}"]),
             f"memory per worker: {size(self.worker_memory)} of {size(self.resources.memory)} ({parts})",
+            *self._device_lines(),
             f"between workers: {size(self.moved)} in an epoch (borders, sums of what all slabs share)",
             f"read: {size(self.bytes_read)}, written: {size(self.bytes_written)}",
-            f"time: about {duration(sum(self.seconds.values()))} ({stages}), within a factor of 3 or so",
+            f"time: {takes}",
         ]
+
+    def _device_lines(self) -> list[str]:
+        if not self.device_parts:
+            return []
+        parts = ", ".join(f"{name} {size(value)}" for name, value in self.device_parts.items())
+        share = self.resources.device_share or 0
+        return [f"device memory per worker: {size(self.device_memory)} of {size(share)} ({parts})"]
 
 
 def make_plan(sizes: JointSizes, resources: Resources, slab_rows: int | None = None) -> JointPlan:
@@ -248,24 +281,22 @@ def _plan(sizes: JointSizes, resources: Resources, height: int) -> JointPlan:
     per_worker = max(homes.count(home) for home in set(homes))
     last = sizes.rows - (slabs - 1) * height
     one = last * sizes.row
-    borders = 3 * sizes.border * min(per_worker + 1, slabs)
-    fixed = {
-        "programs": PROGRAMS,
-        "images": max(BLOCK_BYTES, sizes.fitting) + sizes.subset * sizes.columns * 64,
-        "borders": borders,
-    }
-    fixed["shared"] = 6 * sizes.shared
     frame = sizes.frames[1] * sizes.frames[2] * sizes.itemsize
     most = max(1, math.ceil(sizes.frames[0] / sizes.angles / slabs * 2))
+    share = sizes.all_frames // workers
+    device = None
+    if resources.device_share is not None:
+        device = on_device(sizes, resources.device_share, last, per_worker, most, share)
+    fixed = _fixed(sizes, 3 * sizes.border * min(per_worker + 1, slabs), device is not None)
     fixed["frames on the way"] = 3 * most * frame + sizes.frames[0] * 32
     free = int(0.9 * resources.memory) - sum(fixed.values())
-    whole = per_worker * one
-    slab_memory = None if whole + one // 8 <= free else max(0, min(free - one - one // 8, whole))
+    whole = _on_host(device, per_worker, one)
+    working = one // 8 if device is None else 0
+    slab_memory = None if whole + working <= free else max(0, min(free - one - working, whole))
     held = whole if slab_memory is None else slab_memory + one
-    fixed["slabs"] = held + one // 8
-    share = sizes.all_frames // workers
-    frame_memory = int(max(0, min(share, free - fixed["slabs"])))
-    parts = fixed | ({"frames kept": frame_memory} if frame_memory else {})
+    fixed["slabs"] = held + working
+    frame_memory = int(max(0, min(share, free - fixed["slabs"]))) if device is None else device.frames
+    parts = fixed | ({"frames kept": frame_memory} if frame_memory and device is None else {})
     crossings = sum(a != b for a, b in itertools.pairwise(homes))
     steps = -(-sizes.angles // sizes.subset)
     passes = sizes.of_epoch
@@ -277,8 +308,26 @@ def _plan(sizes: JointSizes, resources: Resources, height: int) -> JointPlan:
         seconds["tasks"] = sizes.passes * steps * slabs * TASKS * TASK
     client = {"programs": CLIENT, "shared": 6 * sizes.shared, "positions": sizes.frames[0] * 48}
     return JointPlan(
-        resources, sizes, height, slab_memory, frame_memory, parts, client, {}, moved, read, written, seconds
-    )
+        resources, sizes, height, slab_memory, frame_memory, parts, client, {} if device is None else device.parts,
+        moved, read, written, seconds, None if device is None else device.slabs,
+    )  # fmt: skip
+
+
+def _fixed(sizes: JointSizes, borders: int, device: bool) -> dict[str, int]:
+    """What is in a worker's memory whatever else is."""
+    if device:
+        return {
+            "programs": PROGRAMS + CUDA_PROGRAMS, "copies": 4 * STAGE, "borders": borders, "shared": 6 * sizes.shared
+        }  # fmt: skip
+    images = max(BLOCK_BYTES, sizes.fitting) + sizes.subset * sizes.columns * 64
+    return {"programs": PROGRAMS, "images": images, "borders": borders, "shared": 6 * sizes.shared}
+
+
+def _on_host(device: OnDevice | None, slabs: int, one: int) -> int:
+    """Bytes of the slabs of a worker that are not on its device."""
+    if device is None:
+        return slabs * one
+    return 0 if device.slabs is None else (slabs - min(slabs, device.slabs // one)) * one
 
 
 def _work(
@@ -317,10 +366,26 @@ def refuse_if_too_big(plan: JointPlan) -> None:
     if plan.fits:
         return
     least = _plan(plan.sizes, plan.resources, plan.sizes.least_rows)
+    share = plan.resources.device_share
+    if share is not None and plan.device_memory > share:
+        raise UserError(
+            f"a worker needs {size(plan.device_memory)} of its device's memory for slabs of {plan.slab_rows} rows but "
+            f"may take {size(share)}; {_smaller(plan, least, share)}"
+        )
     needs = min(plan.worker_memory, least.worker_memory)
     raise UserError(
         f"a worker needs {size(needs)} and has {size(plan.resources.memory)}; give more --memory or fewer workers, "
         "more --subsets, or use fewer columns (bin the frames' images)"
+    )
+
+
+def _smaller(plan: JointPlan, least: JointPlan, share: int) -> str:
+    """What would fit the device."""
+    if least.device_memory <= share:
+        return f"give --slab-rows {least.slab_rows}, more --device-memory, or fewer --workers-per-device"
+    return (
+        f"slabs of {least.slab_rows} rows, the lowest, take {size(least.device_memory)}: give so much --device-memory, "
+        "fewer --workers-per-device, fewer columns (bin the frames' images), or --cluster local"
     )
 
 

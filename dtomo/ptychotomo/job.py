@@ -102,8 +102,6 @@ def run(
     for note in (*opened.warnings, *scans.doubts(data, settings)):
         say(f"note: {note}")
     wanted = resources_of(settings, say)
-    if wanted.devices:
-        raise UserError("joint reconstructions compute on the CPU only so far; leave out --devices and --cluster cuda")
     inputs = record.describe_inputs(opened.inputs)
     if not plan_only:
         needed = cost.sizes_of(settings, data).on_disk
@@ -210,6 +208,8 @@ class _Work:
             frame_memory=plan.frame_memory,
             arrange=setup.arrange,
             slab_memory=None if plan.here else plan.slab_memory,
+            device_memory=plan.resources.device_share,
+            device_slabs=plan.device_slabs,
         )
         minutes, epochs = checkpoint_interval(settings.checkpoint_every)
         folder = progress_folder(settings.output) / f"checkpoints-{PARTS.index(name)}-{number}"

@@ -16,8 +16,8 @@ from dtomo.io.ptychotomo.scan import SAME_ANGLE
 from dtomo.ptycho import optics
 from dtomo.ptycho.plausible import check_positions
 from dtomo.ptycho.setup import Data
-from dtomo.ptychotomo.driver import Start
 from dtomo.ptychotomo.engine import SlabPlace
+from dtomo.ptychotomo.problem import Start
 from dtomo.ptychotomo.results import VOLUMES, open_parameters, volume_path
 from dtomo.ptychotomo.setup import JointData
 from dtomo.settings import JointSettings

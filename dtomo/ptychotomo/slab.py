@@ -5,6 +5,7 @@ to other slabs, and sums, are host arrays in any case.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ BLOCK_BYTES = 2**27
 
 COPIES = 5
 """Arrays as large as the images that there are at once."""
+
+ROWS = 64
+"""Of a border that are worked on at a time."""
 
 MOST_ANGLES = 32
 """Of a block of angles: more do not make projections quicker."""
@@ -120,22 +124,24 @@ def meet(
     edges = [None if part is None or "images" not in wanted else np.zeros_like(part) for part in (above, below)]
     columns, slices = engine.model.image_shape[1], engine.model.projector.slices
     seen = place.height + sum(0 if part is None else part.shape[2] for part in (above, below))
-    parts: list[dict[str, Any]] = []
-    for some in blocks_of_angles(angles, slices, seen, columns):
-        rows = slice(0, place.height)
-        images = engine.images(place, local, common, angles[some], rows)
-        changes = array_module(images).zeros_like(images) if "images" in wanted else None
-        around = [None if part is None else _beside(images, part[some]) for part in (above, below)]
-        back = [None if part is None else _beside(images, part[some]) for part in edges]
-        meeting = _Meeting(engine, layout, place, common, angles[some], images, changes, around, back)
-        at_once = map if on_device(images) else map_in_order
-        parts += list(at_once(meeting.one, _frames(layout, store, place, angles[some])))
-        for edge, part in zip(edges, back):
-            if edge is not None and on_device(part):
-                to_host(part, out=edge[some])
-        if changes is not None:
-            engine.gather(place, local, common, angles[some], rows, images, changes)
-    return Met(_dense(engine.model.angles, common, wanted, parts), edges[0], edges[1])
+    rows = slice(0, place.height)
+
+    def angle_by_angle() -> Iterator[dict[str, Any]]:
+        for some in blocks_of_angles(angles, slices, seen, columns):
+            images = engine.images(place, local, common, angles[some], rows)
+            changes = array_module(images).zeros_like(images) if "images" in wanted else None
+            around = [None if part is None else _beside(images, part[some]) for part in (above, below)]
+            back = [None if part is None else _beside(images, part[some]) for part in edges]
+            meeting = _Meeting(engine, layout, place, common, angles[some], images, changes, around, back)
+            at_once = map if on_device(images) else map_in_order
+            yield from at_once(meeting.one, _frames(layout, store, place, angles[some]))
+            for edge, part in zip(edges, back):
+                if edge is not None and on_device(part):
+                    to_host(part, out=edge[some])
+            if changes is not None:
+                engine.gather(place, local, common, angles[some], rows, images, changes)
+
+    return Met(_dense(engine.model.angles, common, wanted, angle_by_angle()), edges[0], edges[1])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -197,8 +203,10 @@ def take_in(
         count = changes.shape[2]
         rows = slice(place.height - count, place.height) if at_end else slice(0, count)
         for some in blocks_of_angles(angles, changes.shape[1], count, changes.shape[3]):
-            images = engine.images(place, local, common, angles[some], rows)
-            engine.gather(place, local, common, angles[some], rows, images, _beside(images, changes[some]))
+            for part in _rows_at_a_time(rows):
+                images = engine.images(place, local, common, angles[some], part)
+                own = changes[some, :, part.start - rows.start : part.stop - rows.start]
+                engine.gather(place, local, common, angles[some], part, images, _beside(images, own))
 
 
 def _beside(images: NDArray[Any], part: NDArray[Any]) -> NDArray[Any]:
@@ -216,8 +224,19 @@ def _images(
 ) -> NDArray[Any]:
     slices, columns = engine.model.projector.slices, engine.model.image_shape[1]
     blocks = blocks_of_angles(angles, slices, rows.stop - rows.start, columns)
-    found = [to_host(engine.images(place, local, common, angles[some], rows)) for some in blocks]
-    return np.ascontiguousarray(np.concatenate(found))
+    shape = len(angles), slices, rows.stop - rows.start, columns
+    found = None
+    for some in blocks:
+        for part in _rows_at_a_time(rows):
+            images = to_host(engine.images(place, local, common, angles[some], part))
+            found = np.empty(shape, images.dtype) if found is None else found
+            found[some, :, part.start - rows.start : part.stop - rows.start] = images
+    assert found is not None
+    return found
+
+
+def _rows_at_a_time(rows: slice) -> list[slice]:
+    return [slice(first, min(first + ROWS, rows.stop)) for first in range(rows.start, rows.stop, ROWS)]
 
 
 def _frames(
@@ -229,10 +248,12 @@ def _frames(
     yield from zip(there, store.walk([numbers[k] for k in there]))
 
 
-def _dense(angles: int, common: Common, wanted: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sums over the angles of a slab; what belongs to single angles as a whole table."""
-    parameters = common["parameters"]
-    total: dict[str, Any] = tree_sum(parts) if parts else {"loss": 0.0, "count": 0, "gradients": {}}
+def _dense(angles: int, common: Common, wanted: Sequence[str], parts: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sums over the angles of a slab, as they come; what belongs to single angles as a whole table."""
+    parameters, first = common["parameters"], next(parts, None)
+    total: dict[str, Any] = {"loss": 0.0, "count": 0, "gradients": {}}
+    if first is not None:
+        total = tree_sum(itertools.chain([first], parts))
     gradients = {}
     for name in wanted:
         if name == "images":
@@ -244,5 +265,5 @@ def _dense(angles: int, common: Common, wanted: Sequence[str], parts: Sequence[M
             rows = Rows(found.index, to_host(found.values))
             found = rows.put_into(shape).astype(parameters[name].dtype, copy=False)
         gradients[name] = to_host(found)
-    losses = total["losses"].put_into((angles,)) if parts else np.zeros(angles)
+    losses = np.zeros(angles) if first is None else total["losses"].put_into((angles,))
     return {"loss": total["loss"], "count": total["count"], "losses": losses, "gradients": gradients}

@@ -141,7 +141,7 @@ def test_a_plan_touches_nothing(scan: Path, tmp_path: Path) -> None:
         (("out.zarr", "--probe", "gone.npy"), "gone.npy"),
         (("out.zarr", "--support", "nan"), "--support"),
         (("out.zarr", "--subsets", "9"), "from 1 to 8 subsets"),
-        (("out.zarr", "--devices", "0"), "on the CPU only"),
+        (("out.zarr", "--cluster", "cuda"), "--cluster cuda"),
     ],
 )
 def test_wrong_requests_are_one_sentence(scan: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:

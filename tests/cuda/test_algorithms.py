@@ -189,7 +189,7 @@ def test_numbers_as_weights_lie_anywhere(cupy):
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_pieces_of_device_arrays(cupy, monkeypatch, piece):
-    monkeypatch.setattr("dtomo.elementwise._DEVICE_PIECE", piece)
+    monkeypatch.setattr("dtomo.elementwise.DEVICE_PIECE", piece)
     target, source = laws.draw((3, 4, 5)), laws.draw((4, 1), seed=1)
     sizes = []
 

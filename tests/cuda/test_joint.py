@@ -1,13 +1,20 @@
 """Joint ptycho-tomography on device arrays against the CPU: a few epochs of each solver, wherever slabs stay."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
+from dtomo.device import to_device
+from dtomo.distributed.clusters import Resources
+from dtomo.io import open_volume
 from dtomo.operators.sections import SectionsProjector
 from dtomo.ptycho.frame_store import FrameStore
 from dtomo.ptycho.model import NearField, PtychoModel
+from dtomo.ptychotomo import job
+from dtomo.ptychotomo import problem as problem_module
 from dtomo.ptychotomo import slab as slabs
 from dtomo.ptychotomo.constraints import VolumeConstraints
 from dtomo.ptychotomo.driver import JointProblem, LocalJointRunner, run
@@ -16,6 +23,8 @@ from dtomo.ptychotomo.engines.admm import JointADMM
 from dtomo.ptychotomo.engines.conjugate import JointConjugateGradient
 from dtomo.ptychotomo.model import JointModel
 from dtomo.ptychotomo.slab_store import SlabStore
+from dtomo.settings import JointSettings
+from dtomo.simulate.ptychotomo import simulate_ptychotomo
 from tests.ptychotomo.scenes import scene
 
 pytestmark = pytest.mark.usefixtures("few_threads")
@@ -151,3 +160,40 @@ def test_what_leaves_a_slab_is_on_the_host(cupy, given):
     assert np.abs(met.below).max() > 0
     assert all(isinstance(value, np.ndarray) for value in met.sums["gradients"].values())
     assert met.sums["gradients"].keys() == {"probe", *EVERYTHING}
+
+
+@pytest.fixture
+def client():
+    """A worker in this process, where the stand-in is."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("kind", ["adam", "admm"])
+def test_workers_have_the_bits_of_one_process(cupy, client, given, kind):
+    alone = problem_of(given, kind, EDGES, device_memory=2**30)
+    one = sum(value.nbytes for value in whole(alone).values())
+    there = dataclasses.replace(alone, device_slabs=one, slab_memory=one + one // 4)
+    assert bits(run(there, given.parameters, 1, client=client)) == bits(run(alone, given.parameters, 1))
+
+
+def test_from_disk_to_disk(cupy, client, tmp_path, monkeypatch):
+    simulate_ptychotomo(tmp_path / "scan.h5", 12, angles=2, frame=8, step=2)
+    there = Resources(1, 1, 2**34, devices=("0",), kind="cuda", device_share=2**31)
+    outputs, moved = [], []
+    for resources in (Resources(1, 1, 2**32), there):
+        outputs.append(tmp_path / f"{resources.kind}.zarr")
+        settings = JointSettings(scan=tmp_path / "scan.h5", output=outputs[-1], epochs=1, subsets=2, halves=False)
+        monkeypatch.setattr(job, "resources_of", lambda *_, found=resources: found)
+        monkeypatch.setattr(job.clusters, "connect", lambda *_, **__: contextlib.nullcontext(client))
+        moved.clear()
+        monkeypatch.setattr(problem_module.device, "to_device", lambda a: (moved.append(a), to_device(a))[1])
+        found = job.run(settings, quiet=True)
+        assert bool(moved) == bool(found.plan.device_parts) == (resources is there)
+    for name in ("delta", "beta"):
+        cpu, gpu = (np.asarray(open_volume(out / f"{name}.zarr").array) for out in outputs)
+        assert np.abs(cpu).max() > 0
+        assert close(gpu, cpu)
