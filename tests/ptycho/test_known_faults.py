@@ -147,7 +147,8 @@ def test_memory_does_not_grow_from_epoch_to_epoch(truth):
         reconstruct(data, epochs=14, probe="pattern", defocus=0.0, refine="positions", on_epoch=on_epoch)
     finally:
         tracemalloc.stop()
-    assert max(held[8:]) - held[3] < 20_000  # the object alone has more
+    # the least of several epochs, as what else the process does comes and goes; the object alone has more
+    assert min(held[9:]) - min(held[2:6]) < 20_000
 
 
 def test_pictures_leave_no_figures_behind(truth, tmp_path):

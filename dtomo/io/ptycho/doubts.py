@@ -65,8 +65,10 @@ def background_doubt(what: str, background: NDArray[np.float64] | None, look: Lo
     look
         At the frames.
     """
+    if background is None or not look.mean.any():
+        return None
     seen = look.mean > 0
-    if background is None or not seen.any() or background[seen].sum() < look.mean[seen].sum():
+    if not seen.any() or background[seen].sum() < look.mean[seen].sum():
         return None
     return (
         f"{what}: the background has {background[seen].mean():.3g} counts a pixel, and the frames with beam "
