@@ -129,7 +129,7 @@ def card(run: Run) -> None:
 
 def checks(run: Run) -> None:
     """Everything that one process can check; the arrays come from one seed."""
-    from benchmarks import gpu_checks, gpu_checks_data, gpu_checks_kernels, gpu_checks_ptycho
+    from benchmarks import gpu_checks, gpu_checks_data, gpu_checks_kernels, gpu_checks_ptycho, gpu_joint
     from benchmarks.gpu_checks_data import Launches
 
     steps: dict[str, Callable[[gpu_checks.Checker], list[str] | None]] = {
@@ -147,6 +147,7 @@ def checks(run: Run) -> None:
         "rotation": gpu_checks_kernels.check_rotation,
         "correlation": gpu_checks_kernels.check_correlation,
         "ptychography": gpu_checks_ptycho.check_ptychography,
+        "joint ptycho-tomography": gpu_joint.check_joint,
         "same bits": gpu_checks.check_bits,
         "places in large slabs": gpu_checks.check_places,
         "full memory": gpu_checks_data.check_full_memory,
@@ -198,11 +199,14 @@ def extents(run: Run) -> list[Any]:
 
 def measure_speed(run: Run) -> None:
     """Rows of all sizes."""
+    from benchmarks.gpu_joint import joint_speed
     from benchmarks.gpu_speed import speed
 
     for extent in extents(run):
         coming = speed(run.place, extent, run.found.get("peaks", {}), run.clock, 1.0 if run.small else 12.0)
         run.attempt(f"speed of {extent}", partial(_collect, run, coming))
+    coming = joint_speed(run.place, run.small, run.clock, 1.0 if run.small else 12.0)
+    run.attempt("speed of joint runs", partial(_collect, run, coming))
 
 
 def measure_astra(run: Run) -> None:

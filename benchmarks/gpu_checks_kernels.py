@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.gpu_checks import Checker, geometries
-from dtomo.kernels import correlation, differences, patches, rotation
+from dtomo.kernels import correlation, differences, patches, rotation, turning
 from dtomo.operators.sections import SectionsProjector
 
 
@@ -83,6 +83,7 @@ def check_rotation(check: Checker) -> None:
     about_z = np.moveaxis(np.array([[cos, -sin, zero], [sin, cos, zero], [zero, zero, one]]), -1, 0)
     about_x = np.moveaxis(np.array([[one, zero, zero], [zero, cos, -sin], [zero, sin, cos]]), -1, 0)
     rotations, shifts = about_z @ about_x, np.array([[0.0, 0.0, 0.0], [1.25, -0.5, 2.0]])
+    _check_turning(check, rotations, 2 * (size // 2))
     for dtype in (np.float32, np.complex64):
         volume = check.random((size, size - 1, size - 2), dtype)
         for order in (1, 3):
@@ -92,6 +93,19 @@ def check_rotation(check: Checker) -> None:
                 rotation.rotate(place.put(volume), rotations, shifts, **options),
                 rotation.rotate(volume, rotations, shifts, **options), 2e-5,
             )  # fmt: skip
+
+
+def _check_turning(check: Checker, rotations: np.ndarray, size: int) -> None:
+    """Transforms of a rotated volume, in the ball of frequencies that all rotations share."""
+    volume, half = check.random((size, size, size)), size // 2 + 1
+    rates = tuple(rate(size).astype(np.float32) for rate in (np.fft.fftfreq, np.fft.fftfreq, np.fft.rfftfreq))
+    inside = rates[0][:, None, None] ** 2 + rates[1][:, None] ** 2 + rates[2] ** 2 < 0.49**2
+    filters = np.where(inside, check.random((size, size, half), np.complex64), np.complex64(0))
+    ranges = np.stack([np.zeros((size, size)), inside.sum(2)], 2).astype(np.int32)
+    out = [where(np.zeros((len(rotations), size, size, half), np.complex64)) for where in (check.place.put, np.array)]
+    turning.TurningTransform(check.place.put(volume)).fill(rotations, check.place.put(filters), ranges, rates, out[0])
+    turning.TurningTransform(volume).fill(rotations, filters, ranges, rates, out[1])
+    check.close("transforms of a rotated volume", out[0], out[1], 2e-5)
 
 
 def check_correlation(check: Checker) -> None:
