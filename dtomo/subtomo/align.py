@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module
 from dtomo.device import to_device, to_host
 from dtomo.distributed.sums import tree_sum
+from dtomo.errors import UserError
 from dtomo.geometry.wedge import Wedge
 from dtomo.kernels.cropping import fourier_crop
 from dtomo.kernels.matching import Reference
@@ -213,7 +214,10 @@ def align_block(work: Pass, block: tuple[int, ...]) -> dict[str, Any]:
         score, kind = float("nan"), int(poses.classes[number])
         box, seen = _read(work, number, size)
         if box is not None and work.search is not None:
-            rotation, shift, score, kind = _aligned(work, number, box, seen)
+            try:
+                rotation, shift, score, kind = _aligned(work, number, box, seen)
+            except BrokenBoxError:
+                box = None
         boxes.append(box)
         weights.append(seen)
         rows[row] = [*np.ravel(rotation), *shift, score, kind, box is not None]
@@ -247,7 +251,11 @@ def _aligned(
     found = []
     for kind in range(len(work.references)):
         reference = _reference(work, kind, int(work.poses.halves[number]))
-        match = reference.match(reference.prepare(small, *seen), rotations)
+        try:
+            prepared = reference.prepare(small, *seen)
+        except UserError as error:  # nothing is left of it within its wedge and the band
+            raise BrokenBoxError(str(error)) from error
+        match = reference.match(prepared, rotations)
         found.append((float(match.score), -kind, match))
     score, kind, match = max(found, key=lambda one: one[:2])
     return rotations[match.index], np.asarray(match.shift) * search.binning, score, -kind

@@ -18,7 +18,7 @@ from dtomo.errors import UserError
 from dtomo.geometry.wedge import Wedge
 from dtomo.settings import AlignSettings
 from dtomo.subtomo.align import Pass, Passed, Poses, Search, run_pass
-from dtomo.subtomo.averaging import average, both_halves
+from dtomo.subtomo.averaging import average
 from dtomo.subtomo.boxes import Boxes
 from dtomo.subtomo.comparison import HalfCurve, half_curve
 from dtomo.subtomo.filters import adaptive_increment, fsc_filtered, radius_of, start_reference
@@ -124,7 +124,7 @@ def begin(
     filtered = tuple(
         tuple(start_reference(one, particles.pixel_size, settings.low_pass) for one in pair) for pair in step.halves
     )
-    return dataclasses.replace(step, number=0, halves=filtered, increment=settings.angle_increment)  # type: ignore[arg-type]
+    return dataclasses.replace(step, number=0, halves=filtered, curves=(), increment=settings.angle_increment)  # type: ignore[arg-type]
 
 
 def next_step(
@@ -155,7 +155,7 @@ def search_of(particles: Particle, before: Step, settings: AlignSettings) -> Sea
     """What the iteration after a step tries."""
     everywhere = before.number < settings.global_iterations
     increment = settings.global_increment if everywhere else settings.angle_increment
-    if settings.adaptive and before.curves and settings.particle_diameter is not None:
+    if settings.adaptive and not everywhere and before.curves and settings.particle_diameter is not None:
         resolution = before.resolution
         if math.isfinite(resolution):
             increment = min(increment, adaptive_increment(resolution, settings.particle_diameter))
@@ -228,11 +228,6 @@ def whole_average(step: Step, kind: int = 0) -> NDArray[np.float32]:
     """Average of both halves of a class, each as its particles count, unfiltered."""
     (first, second), (one, two) = step.halves[kind], step.counts[kind]
     return np.asarray((first * np.float32(one) + second * np.float32(two)) / np.float32(one + two))
-
-
-def mean_of_sums(passed: Passed, symmetry: str, kind: int = 0) -> NDArray[np.float32]:
-    """Average of all particles of a class, from the sums of both halves."""
-    return average(both_halves(passed.sums[kind]), symmetry_group(symmetry))
 
 
 def _brought(poses: Poses, frame: Frame, kind: int) -> Poses:

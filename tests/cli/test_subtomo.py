@@ -14,11 +14,9 @@ import numpy as np
 import pytest
 import zarr
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "subtomo"))
-from scenes import PIXEL, SIZE, Scene, lump, scene
-
 from dtomo.io import open_volume
 from dtomo.io.particles import Particles, read_particles, write_particles
+from tests.subtomo.scenes import PIXEL, SIZE, Scene, lump, scene
 
 DIAMETER = ("--particle-diameter", str(PIXEL * SIZE * 0.7))
 FEW = (*DIAMETER, "--iterations", "2", "--angle-shells", "1", "--workers", "1")

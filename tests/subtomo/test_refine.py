@@ -5,17 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mrcfile
 import numpy as np
 import pytest
-from scenes import PIXEL, SIZE, Scene, angles_off, scene
 
 from dtomo.distributed.clusters import connect
 from dtomo.errors import UserError
 from dtomo.settings import AlignSettings
-from dtomo.subtomo import refine
+from dtomo.subtomo import refine, results
 from dtomo.subtomo.align import BLOCKS, LARGEST_BLOCK, Pass, block_size, run_pass
+from dtomo.subtomo.comparison import half_curve
 from dtomo.subtomo.inputs import Inputs, open_inputs, particle_halves
 from dtomo.subtomo.refine import Step
+from tests.subtomo.scenes import PIXEL, SIZE, Scene, angles_off, scene
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,9 @@ def test_a_particle_that_cannot_be_read_is_left_out(off: Scene, tmp_path: Path) 
             (folder / path.name).write_bytes(path.read_bytes())
     (folder / "particle_003.mrc").write_bytes(b"nothing")
     (folder / "particle_007.mrc").unlink()
+    z, y, x = np.ogrid[:SIZE, :SIZE, :SIZE]
+    with mrcfile.new(folder / "particle_011.mrc", ((-1.0) ** (z + y + x)).astype(np.float32), overwrite=True):
+        pass  # nothing but the highest frequency, which is never compared
     settings = settings_for(dataclasses.replace(off, path=folder / "list.xml"))
     inputs = open_inputs(settings)
     assert any("particle_007.mrc" in note for note in inputs.warnings)
@@ -105,6 +110,13 @@ def test_a_particle_that_cannot_be_read_is_left_out(off: Scene, tmp_path: Path) 
     counts = [int(passed.sums[0][half]["count"]) for half in ("1", "2")]
     assert sum(counts) == 22
     assert np.isfinite(passed.sums[0]["1"]["data"]).all()
+    step = Step(0, inputs.poses, ((off.truth, off.truth),))
+    search = refine.search_of(inputs.fixed, step, settings_for(off, angle_shells=1))
+    aligned = run_pass(
+        Pass(inputs.fixed.boxes, inputs.poses, inputs.fixed.weights, step.halves, inputs.fixed.mask, search)
+    )
+    assert aligned.left_out == [3, 7, 11]
+    assert sum(int(aligned.sums[0][half]["count"]) for half in ("1", "2")) == 21
 
 
 def test_two_classes_are_told_apart(tmp_path: Path) -> None:
@@ -141,3 +153,27 @@ def test_blocks_follow_from_the_number_of_particles_alone() -> None:
     assert block_size(5) == 1
     assert block_size(BLOCKS * 3) == 3
     assert block_size(10**6) == LARGEST_BLOCK
+
+
+def test_what_begins_a_run_is_what_a_resumed_one_finds(off: Scene, tmp_path: Path) -> None:
+    """Averages of the list: nothing is kept of how they agree, so iteration 1 tries what was asked for."""
+    settings = settings_for(off)
+    inputs = open_inputs(settings)
+    step = refine.begin(inputs.fixed, inputs.poses, inputs.references, settings)
+    results.write_step(tmp_path / "out", step, inputs.particles, inputs.suffix, PIXEL, {})
+    again = results.last_step(tmp_path / "out", inputs.fixed.mask, PIXEL, settings.seed)
+    assert again is not None
+    assert refine.search_of(inputs.fixed, again, settings) == refine.search_of(inputs.fixed, step, settings)
+    assert refine.search_of(inputs.fixed, step, settings).increment == settings.angle_increment
+    for one, two in zip(refine.references_of(step)[0], refine.references_of(again)[0]):
+        assert one.tobytes() == two.tobytes()
+
+
+def test_all_rotations_are_as_far_apart_as_asked(off: Scene) -> None:
+    """However fine the resolution: a finer increment would make hundreds of thousands of them."""
+    settings = settings_for(off, global_iterations=2, global_increment=20.0, iterations=3)
+    inputs = open_inputs(settings)
+    step = refine.begin(inputs.fixed, inputs.poses, inputs.references, settings)
+    compared = dataclasses.replace(step, number=1, curves=(half_curve(off.truth, off.truth, None, PIXEL),))
+    assert refine.search_of(inputs.fixed, compared, settings).increment == 20.0
+    assert refine.search_of(inputs.fixed, dataclasses.replace(compared, number=2), settings).increment < 20.0
