@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_checks, gpu_checks_data, gpu_peaks, gpu_place, gpu_runs, gpu_speed
+from benchmarks import gpu, gpu_checks, gpu_checks_data, gpu_joint, gpu_peaks, gpu_place, gpu_runs, gpu_speed
 from dtomo.device import STAGE
 from dtomo.distributed import clusters
 from dtomo.kernels.cuda import filters, nufft, parallel, parallel_adjoint, parallel_forward
@@ -36,6 +36,7 @@ def place(cupy, monkeypatch):
         launch(kernel, blocks, *arguments, threads=threads)
 
     monkeypatch.setattr(CudaKernel, "launch", small)
+    monkeypatch.setattr(gpu_joint, "ENGINES", ("adam",))  # tests/cuda/test_joint.py has all of them
     monkeypatch.setattr(filters, "WORKSPACE", 16 * 27 * 20)
     monkeypatch.setattr(nufft, "slices_at_once", lambda slices, *_: min(slices, 2))
     one = gpu_checks.geometries(TINY)["axis off, full turn"]
