@@ -157,6 +157,8 @@ class _Tree:
         (root,) = self._present.values()
         for attempt in range(TRIES + 1):
             wait([root])
+            while root.status == "lost":  # its worker died with it; Dask makes it again
+                wait([root])
             if root.status == "finished":
                 break
             cause = root.exception() if root.status == "error" else ConnectionError("the cluster was lost")
@@ -353,13 +355,17 @@ def wait_for_worker(client: "Client", patience: float = WAIT_FOR_WORKERS) -> Non
 
 
 def _finished(futures: list[Any]) -> list[Any]:
-    """Futures that are done; none if nothing is within a second (a new worker may be free by then)."""
+    """Futures that are done; none if nothing is within a second (a new worker may be free by then).
+
+    One whose worker died after it was done ("lost") is not: Dask makes it again, and it is then done once more.
+    """
     from distributed import wait
 
     if not futures:
         return []
     try:
-        return list(wait(futures, timeout=1.0, return_when="FIRST_COMPLETED").done)
+        done = wait(futures, timeout=1.0, return_when="FIRST_COMPLETED").done
+        return [future for future in done if future.status != "lost"]
     except TimeoutError:
         return []
 
@@ -368,7 +374,7 @@ def _to_be_tried_again(client: "Client", future: Any, task: _Task[Any]) -> bool:
     """Whether a task's worker died and there are tries left; raises TaskFailed for other failures."""
     from distributed.scheduler import KilledWorker
 
-    if future.status == "finished":
+    if future.status in ("finished", "lost"):  # lost since it was seen to be finished: whoever needs it waits for it
         return False
     cause = future.exception() if future.status == "error" else ConnectionError("the cluster was lost")
     if not isinstance(cause, KilledWorker):

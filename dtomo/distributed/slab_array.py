@@ -185,6 +185,8 @@ class SlabArray:
         from distributed.scheduler import KilledWorker
 
         wait(list(self.parts), return_when="ALL_COMPLETED")
+        while any(part.status == "lost" for part in self.parts):  # with its worker; Dask makes it again
+            wait(list(self.parts), return_when="ALL_COMPLETED")
         for slab, part in zip(self.slabs, self.parts):
             if part.status != "finished":
                 cause = part.exception() if part.status == "error" else ConnectionError("its worker was lost")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,33 @@ def test_a_killed_worker_costs_one_task(client: Any, tmp_path: Path) -> None:
     )
     assert sorted(results) == list(range(12))
     assert (tmp_path / "died-5").exists()
+
+
+def _done_and_then_dead(folder: str, item: int) -> int:
+    """Item 1 is done, and its worker dies a moment later with the result; made again, it takes longer than the rest."""
+    mark = Path(folder, "died")
+    if item == 1:
+        if mark.exists():
+            time.sleep(2)
+        else:
+            mark.touch()
+            time.sleep(0.3)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return item
+
+
+def test_a_result_that_is_lost_with_its_worker_before_it_is_taken_is_made_again(client: Any, tmp_path: Path) -> None:
+    results: list[int] = []
+
+    def take_slowly(item: int, value: int) -> None:
+        results.append(value)
+        if len(results) == 1:
+            time.sleep(1.5)  # both are done, and 1 is lost
+
+    # item 0 is the first that is taken: 1 is handed out after it
+    run_tasks(client, _done_and_then_dead, str(tmp_path), range(8), take_slowly)
+    assert sorted(results) == list(range(8))
+    assert (tmp_path / "died").exists()
 
 
 def _die_always(folder: str, item: int) -> int:
