@@ -15,7 +15,7 @@ MODULE_IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # the table of docs/architecture.md, top to bottom; names of one row may import one another
 LAYERS = (
     {"cli", "report"},
-    {"ptycho", "ptychotomo", "recon", "runs", "simulate", "settings", "subtomo"},
+    {"fitting", "ptycho", "ptychotomo", "recon", "runs", "simulate", "settings", "subtomo"},
     {"io", "distributed", "prep", "dashboard"},
     {"algorithms"},
     {"operators", "geometry"},
@@ -50,6 +50,7 @@ FORBIDDEN = {
     "ptycho": {"typer", "matplotlib"},
     "ptychotomo": {"typer", "matplotlib"},
     "subtomo": {"typer", "matplotlib"},
+    "fitting": {"typer", "matplotlib"},
     "recon": {"typer", "matplotlib"},
     "runs": {"typer", "matplotlib"},
     "simulate": {"typer", "matplotlib"},
