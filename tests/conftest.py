@@ -1,4 +1,4 @@
-"""The order of the tests: files that wait for jobs, clusters and commands come first, not at the end."""
+"""Which tests run, and in which order: files that wait for jobs, clusters and commands come first, not at the end."""
 
 from pathlib import Path
 
@@ -8,8 +8,15 @@ SLOW = ("cli", "slurm", "cases", "distributed", "ptychotomo", "subtomo")
 """Folders, the slowest first."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also long variants of what other tests show")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort by folder; within one, and among all others, the order stays."""
+    """Leave out what is slow, and sort by folder; within one, and among all others, the order stays."""
+    if not config.getoption("--slow"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     here = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:

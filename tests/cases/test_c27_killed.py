@@ -123,7 +123,7 @@ def resumed(output: Path) -> int:
     return sum(slab["resumed"] for slab in summary["slabs"])
 
 
-@pytest.mark.parametrize("algorithm", ["sirt", "cgls"])
+@pytest.mark.parametrize("algorithm", [pytest.param("sirt", marks=pytest.mark.slow), "cgls"])
 def test_a_killed_worker_costs_what_came_after_its_checkpoint(scan, start, tmp_path, undisturbed, algorithm):
     output = tmp_path / "out.zarr"
     process = start(*words(scan, output, algorithm))
@@ -139,7 +139,9 @@ def test_a_killed_worker_costs_what_came_after_its_checkpoint(scan, start, tmp_p
     assert not progress(output).exists()
 
 
-@pytest.mark.parametrize(("algorithm", "suffix"), [("sirt", ".mrc"), ("cgls", ".zarr")])
+@pytest.mark.parametrize(
+    ("algorithm", "suffix"), [pytest.param("sirt", ".mrc", marks=pytest.mark.slow), ("cgls", ".zarr")]
+)
 def test_a_killed_run_goes_on_from_its_checkpoint(scan, start, tmp_path, undisturbed, algorithm, suffix):
     """Client and workers at once, twice: the lock of the dead is taken over, a checkpoint cut off is no harm."""
     output = tmp_path / f"out{suffix}"
@@ -210,7 +212,7 @@ def _job(scan: Path, output: Path, block: int, **more: Any) -> Job:
     return Job(opened, settings, None, geometry, scale_of(opened)[0], block, 1, output)
 
 
-@pytest.mark.parametrize("every", ["0.002", "30it"])
+@pytest.mark.parametrize("every", ["0.002", pytest.param("30it", marks=pytest.mark.slow)])
 def test_blocks_of_a_slab_that_were_done_are_not_done_again(scan, tmp_path, every):
     """A slab in four blocks, its worker killed in the third."""
     output = tmp_path / "out.zarr"
@@ -292,7 +294,7 @@ class DeadlySource:
         return self.source.read(frames, rows, columns)
 
 
-@pytest.mark.parametrize("algorithm", ["fbp", "sirt"])
+@pytest.mark.parametrize("algorithm", ["fbp", pytest.param("sirt", marks=pytest.mark.slow)])
 def test_a_slab_that_kills_each_worker_stops_the_run_and_is_named(scan, tmp_path, monkeypatch, algorithm):
     """And the slabs that were done stay done."""
     victims, output = tmp_path / "victims", tmp_path / "out.zarr"

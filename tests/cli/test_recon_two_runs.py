@@ -13,7 +13,7 @@ from dtomo.io import open_volume
 SLOW = ["--center", 38.5, "--algorithm", "sirt", "--iterations", 100, "--slab", 8, "--workers", 1]
 
 
-@pytest.mark.parametrize("name", ["out.zarr", "out.mrc"])
+@pytest.mark.parametrize("name", ["out.zarr", pytest.param("out.mrc", marks=pytest.mark.slow)])
 def test_a_second_run_is_refused_and_a_killed_one_is_resumed(name, dtomo, start, scan, tmp_path):
     output = tmp_path / name
     folder = output / ".dtomo" if name == "out.zarr" else tmp_path / "out.mrc.dtomo"

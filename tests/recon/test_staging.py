@@ -256,7 +256,7 @@ def test_a_disk_that_becomes_full(whole, cluster, expected, small_disk, tmp_path
     assert list(small_disk.iterdir()) == []
 
 
-@pytest.mark.parametrize("scratch", [True, False])
+@pytest.mark.parametrize("scratch", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_killed_while_staging_and_resumed(plain, whole, expected, cluster, scratch, tmp_path):
     output, folder = tmp_path / "v.zarr", tmp_path / "scratch"
     folder.mkdir()

@@ -172,6 +172,7 @@ def test_jobs_that_slurm_does_not_take(slurm: Path, squeue: Squeue) -> None:
     assert squeue() == before
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_reach_the_scheduler(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler tells workers an address at which nobody listens."""
     import dask
@@ -199,6 +200,7 @@ def test_jobs_whose_python_is_missing(slurm: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_the_end_of_all_jobs_stops_the_run(slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for ever for workers that do not come: the partition takes no more jobs."""
     monkeypatch.setattr("dtomo.distributed.jobs.PAUSE", 0.5)

@@ -103,6 +103,7 @@ def test_a_job_cancelled_half_way(
     assert not squeue()
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_no_jobs_and_is_resumed(
     slurm: Path, scan: Path, expected: dict[str, np.ndarray], tmp_path: Path, squeue: Squeue
 ) -> None:
@@ -160,7 +161,7 @@ def _logs(folder: Path) -> str:
     return "\n".join(path.read_text() for path in sorted(folder.glob("dtomo-*.log")))
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_script_does_it_all(
     slurm: Path, scan: Path, expected: dict[str, np.ndarray], tmp_path: Path, squeue: Squeue, nodes: int
 ) -> None:
@@ -191,6 +192,7 @@ def test_the_script_submits_itself_until_the_output_is_complete(
     assert len(list(tmp_path.glob("dtomo-*.log"))) == 2
 
 
+@pytest.mark.slow
 def test_the_script_does_not_go_on_for_ever(slurm: Path, scan: Path, tmp_path: Path, squeue: Squeue) -> None:
     """An allocation that brought nothing new has no successor, and neither has one that was cancelled."""
     output = tmp_path / "out.zarr"
