@@ -1,0 +1,369 @@
+"""Torch modules as models: autograd inside the task, sums over blocks, and the user's own optimizer on the client.
+
+The module is sent to each worker once, its parameters and buffers with every step. A worker gets sums of its blocks:
+losses, counts, gradients. On the client the gradients, divided once by the count of the batch, are put where
+``backward()`` would have put them, and the user's optimizer makes its step on the user's parameters: module, optimizer
+and scheduler are never wrapped, and between two steps they are what they would be in a loop of one's own.
+
+Torch's gradient of a complex parameter is ∂L/∂x + i ∂L/∂y, twice ∂L/∂z̄; what leaves this module is ∂L/∂z̄, as
+everywhere in this package, and what goes to Torch's optimizers is Torch's. No reduction, message or checkpoint sees
+complex numbers as pairs of reals.
+
+Buffers (running means of batch normalisation …): each block begins with those of the last step; what the blocks make of
+them is averaged by their counts. Random numbers (dropout) are keyed by `key`, which must say which block it is. Both
+are then the same on any number of workers.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dtomo.device import available
+from dtomo.errors import UserError, shown
+from dtomo.threads import get_threads
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Batch: TypeAlias = "NDArray[Any] | tuple[NDArray[Any], ...]"
+Loss: TypeAlias = Callable[..., Any]
+
+_LARGE = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
+"""dtypes that Torch hardly computes with, and what holds their values."""
+
+
+@dataclasses.dataclass
+class TorchTask:
+    """What travels to workers: the module and its loss. One evaluation at a time.
+
+    Attributes
+    ----------
+    module
+        Of the user's class; on the worker a copy.
+    loss
+        ``loss(prediction, target)``, or None: the module's own ``loss(*batch)``. Either returns a mean (a real
+        scalar), one number for each sample, or ``(sum, count)``.
+    """
+
+    module: nn.Module
+    loss: Loss | None = None
+
+    def evaluate(self, values: Mapping[str, NDArray[Any]], batch: Batch, *, gradient: bool, key: int) -> dict[str, Any]:
+        """Sums over one block, fit for `dtomo.distributed.sums.tree_sum`.
+
+        Parameters
+        ----------
+        values
+            Parameters and buffers by name.
+        batch
+            Arrays whose first axis is the sample: the last one is the target, the others are the module's arguments;
+            a single array is both.
+        gradient
+            Whether the block is trained on: module in training mode, gradients. Else it is in evaluation mode.
+        key
+            What random numbers are made from.
+
+        Returns
+        -------
+        dict
+            ``loss`` (float), ``count`` (float); with `gradient` ``gradients`` (∂L/∂z̄ for complex parameters, zeros
+            for a parameter that the loss does not depend on), ``used`` (whether it does) and ``buffers`` (times the
+            count); without, ``metrics``: what the module's own ``metrics(*batch)`` returns, sums by name.
+
+        Raises
+        ------
+        UserError
+            A loss that is none.
+        """
+        with _threads(), torch.random.fork_rng(devices=range(torch.cuda.device_count() if self._cuda() else 0)):
+            torch.manual_seed(key)
+            self._load(values)
+            self.module.train(gradient)
+            tensors = [self._tensor(one) for one in (batch if isinstance(batch, tuple) else (batch,))]
+            return self._trained(tensors) if gradient else self._validated(tensors)
+
+    def _trained(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+        parameters = trained(self.module)
+        for parameter in parameters.values():
+            parameter.grad = None
+        total, count = self._loss(tensors)
+        if total.requires_grad:
+            total.backward()
+        found = {name: parameter.grad for name, parameter in parameters.items()}
+        for parameter in parameters.values():
+            parameter.grad = None
+        return {
+            "loss": float(total.detach()),
+            "count": count,
+            "gradients": {
+                name: _half(to_numpy(parameters[name].new_zeros(parameters[name].shape) if slope is None else slope))
+                for name, slope in found.items()
+            },
+            "used": {name: float(slope is not None) for name, slope in found.items()},
+            "buffers": {
+                name: count * to_numpy(buffer).astype(np.result_type(to_numpy(buffer).dtype, np.float64))
+                for name, buffer in self.module.named_buffers()
+            },
+        }
+
+    def _validated(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+        with torch.no_grad():
+            total, count = self._loss(tensors)
+            own = getattr(self.module, "metrics", None)
+            metrics = {name: float(value) for name, value in own(*tensors).items()} if callable(own) else {}
+        return {"loss": float(total), "count": count, "metrics": metrics}
+
+    def _loss(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, float]:
+        """Sum and count of a block, from whatever form the user's loss has."""
+        samples = len(tensors[0])
+        if self.loss is None:
+            made = self.module.loss(*tensors)
+        else:
+            made = self.loss(self.module(*(tensors[:-1] or tensors)), tensors[-1])
+        total, count = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not isinstance(total, torch.Tensor) or total.is_complex():
+            what = "a complex tensor" if isinstance(total, torch.Tensor) else shown(repr(total))
+            raise UserError(f"the loss of {type(self.module).__name__} is a real tensor; got {what}")
+        if count is not None:
+            return total.sum(), float(count)
+        if total.ndim == 0:
+            return total * samples, float(samples)
+        if total.shape == (samples,):
+            return total.sum(), float(samples)
+        raise UserError(
+            f"the loss of {type(self.module).__name__} is a mean, one number for each of {samples} samples, or "
+            f"(sum, count); got a tensor of shape {tuple(total.shape)}"
+        )
+
+    def _cuda(self) -> bool:
+        held = next((tensor for tensor in (*self.module.parameters(), *self.module.buffers())), None)
+        return torch.cuda.is_available() and (available() or (held is not None and held.is_cuda))
+
+    def _load(self, values: Mapping[str, NDArray[Any]]) -> None:
+        if self._cuda():
+            self.module.to("cuda")
+        with torch.no_grad():
+            for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
+                if name in values:
+                    tensor.copy_(from_numpy(values[name]))
+
+    def _tensor(self, values: NDArray[Any]) -> torch.Tensor:
+        tensor = from_numpy(np.asarray(values).astype(_LARGE.get(values.dtype, values.dtype), copy=False))
+        return tensor.to("cuda") if self._cuda() else tensor
+
+
+class TorchTrainable:
+    """A user's module on the client.
+
+    Parameters
+    ----------
+    module, loss
+        See `TorchTask`. The module is the user's own object, changed by nothing but its optimizer and `store`.
+
+    Raises
+    ------
+    UserError
+        Nothing to train, or neither a loss nor a method ``loss``.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss | None = None) -> None:
+        self.module = module
+        if loss is None and not callable(getattr(module, "loss", None)):
+            raise UserError(
+                f"{type(module).__name__} needs a loss: fit(…, loss=function of prediction and target), or a method "
+                "loss(*batch)"
+            )
+        if not trained(module):
+            raise UserError(f"{type(module).__name__} has no parameter that requires a gradient: there is none to fit")
+        self.task = TorchTask(module, loss)
+
+    def parameters(self) -> Arrays:
+        """Copies of the parameters that are trained, by name."""
+        return {name: to_numpy(value) for name, value in trained(self.module).items()}
+
+    def buffers(self) -> Arrays:
+        """Copies of the buffers, by name."""
+        return {name: to_numpy(value) for name, value in self.module.named_buffers()}
+
+    def store(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Put parameters and buffers into the user's module."""
+        with torch.no_grad():
+            for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
+                if name in values:
+                    tensor.copy_(from_numpy(values[name]))
+
+    def store_buffers(self, sums: Mapping[str, NDArray[Any]], count: float) -> None:
+        """Buffers from their sums over all blocks of a batch, divided once."""
+        means = {name: np.asarray(value) / count for name, value in sums.items()}
+        kinds = {name: to_numpy(value).dtype for name, value in self.module.named_buffers()}
+        self.store({
+            name: (np.rint(mean) if kinds[name].kind in "iub" else mean).astype(kinds[name])
+            for name, mean in means.items()
+        })  # fmt: skip
+
+
+class TorchSteps:
+    """The user's Torch optimizer and scheduler, driven by sums that come from elsewhere.
+
+    Parameters
+    ----------
+    trainable
+        Whose module they belong to.
+    optimizer
+        A ``torch.optim.Optimizer`` over the module's parameters, a function that makes one of them (such as
+        ``lambda parameters: torch.optim.Adam(parameters, lr=1e-3)``), or None: Adam.
+    scheduler
+        One of ``torch.optim.lr_scheduler`` over that optimizer, a function that makes one of it, or None. It steps
+        once after each epoch.
+
+    Raises
+    ------
+    UserError
+        Neither, or an optimizer over other parameters than the module's.
+    """
+
+    def __init__(self, trainable: TorchTrainable, optimizer: Any = None, scheduler: Any = None) -> None:
+        self.trainable = trainable
+        self.optimizer = _optimizer(trainable.module, optimizer)
+        self.scheduler = _scheduler(self.optimizer, scheduler)
+
+    def step(self, evaluate: Callable[[], tuple[float, Arrays, Mapping[str, float]]]) -> float:
+        """One step of the optimizer.
+
+        Parameters
+        ----------
+        evaluate
+            Mean loss, mean gradients (∂L/∂z̄) and uses of the present batch, at the parameters that the module has now.
+            Optimizers with a closure, such as L-BFGS, call it again.
+
+        Returns
+        -------
+        float
+            The loss before the step.
+        """
+        losses: list[float] = []
+
+        def closure() -> torch.Tensor:
+            loss, gradients, used = evaluate()
+            losses.append(loss)
+            for name, parameter in trained(self.trainable.module).items():
+                slope = gradients[name] * 2 if np.iscomplexobj(gradients[name]) else gradients[name]
+                parameter.grad = from_numpy(slope).to(parameter) if used.get(name, 1) else None
+            return torch.tensor(loss)
+
+        if inspect.signature(self.optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
+            self.optimizer.step(closure)
+        else:
+            closure()
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return losses[0]
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the first group of parameters."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def end_epoch(self, score: float) -> None:
+        """Let the scheduler make its step; one that waits for a plateau is told the validation (or the loss)."""
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self.scheduler.step(score)
+        elif self.scheduler is not None:
+            self.scheduler.step()
+
+    def pack(self) -> NDArray[np.uint8]:
+        """What optimizer, scheduler and Torch's random numbers of this process know, as bytes."""
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+        file = io.BytesIO()
+        torch.save(state, file)
+        return np.frombuffer(file.getvalue(), np.uint8)
+
+    def unpack(self, packed: NDArray[np.uint8]) -> None:
+        """Go on from what `pack` made, of an optimizer and a scheduler of the same kinds."""
+        # weights_only: a checkpoint is data, and must not be able to run code
+        state = torch.load(io.BytesIO(np.asarray(packed, np.uint8).tobytes()), weights_only=True)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None and state["scheduler"] is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        torch.set_rng_state(state["random"])
+
+
+def is_module(model: Any) -> bool:
+    """Whether a model is one of Torch's."""
+    return isinstance(model, nn.Module)
+
+
+def trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that require gradients, by name, each once."""
+    return {name: value for name, value in module.named_parameters() if value.requires_grad}
+
+
+def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """A copy on the host; conjugates that Torch has put off are made."""
+    return np.array(tensor.detach().cpu().resolve_conj().resolve_neg().numpy())
+
+
+def from_numpy(values: NDArray[Any]) -> torch.Tensor:
+    """A tensor of an array's values; the memory is the array's where that may be written to."""
+    array = np.ascontiguousarray(values).reshape(np.shape(values))
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _half(slope: NDArray[Any]) -> NDArray[Any]:
+    """∂L/∂z̄ of Torch's gradient."""
+    return slope / slope.dtype.type(2) if np.iscomplexobj(slope) else slope
+
+
+@contextlib.contextmanager
+def _threads() -> Iterator[None]:
+    """Torch computes with this process's share of the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(get_threads())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _optimizer(module: nn.Module, given: Any) -> torch.optim.Optimizer:
+    made = given
+    if given is None:
+        made = torch.optim.Adam(trained(module).values())
+    elif not isinstance(given, torch.optim.Optimizer) and callable(given):
+        made = given(trained(module).values())
+    if not isinstance(made, torch.optim.Optimizer):
+        raise UserError(
+            "a Torch module is fitted by one of Torch's optimizers, or by a function that makes one of its parameters; "
+            f"got {shown(repr(given))}"
+        )
+    own = {id(parameter) for parameter in module.parameters()}
+    held = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    if not held <= own or not held:
+        raise UserError(
+            f"the optimizer holds {len(held - own)} parameters that are not those of {type(module).__name__}: make it "
+            "of the parameters of the module that is fitted"
+        )
+    return made
+
+
+def _scheduler(optimizer: torch.optim.Optimizer, given: Any) -> Any:
+    kinds = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+    made = given(optimizer) if given is not None and not isinstance(given, kinds) and callable(given) else given
+    if made is not None and not isinstance(made, kinds):
+        raise UserError(
+            "the scheduler of a Torch module is one of torch.optim.lr_scheduler, or a function that makes one of its "
+            f"optimizer; got {shown(repr(given))}"
+        )
+    if made is not None and made.optimizer is not optimizer:
+        raise UserError("the scheduler belongs to another optimizer than the one that is given")
+    return made
