@@ -41,7 +41,7 @@ _FINE, _REACH = 0.1, 7
 _MANY_LAGS = 0.35
 """Of the side of the box: where more lags than that are wanted, a whole inverse transform is cheaper."""
 
-_CACHED = 1 << 18
+_CACHED = 1 << 19
 """Voxels of the boxes that a thread works on at once: small ones are taken together, so that calls cost little."""
 
 _DEVICE_BYTES = 1 << 29
@@ -355,5 +355,5 @@ class Reference:
     def _at_once(self) -> int:
         """How many rotations are taken at once: as fit the cache of a core, or as many as fit on a device."""
         if not on_device(self.mask):
-            return min(16, max(1, _CACHED // int(np.prod(self.shape))))
+            return min(8, max(1, _CACHED // int(np.prod(self.shape))))
         return max(1, _DEVICE_BYTES // (16 * int(np.prod(self.shape))))

@@ -242,20 +242,22 @@ def mask_in_place(volumes: NDArray[Any], masks: NDArray[Any]) -> tuple[NDArray[n
 
 @kernel
 def _mask_rows(volume, mask, sums):  # type: ignore[no-untyped-def]
-    """Sums of each row in single precision, of all rows in double."""
+    """Sums over the rows of a plane in single precision, column by column, of columns and planes in double."""
+    depth, height, width = mask.shape
+    totals = np.empty((2, width), np.float32)
     sums[:] = 0
-    height = mask.shape[1]
-    for row in range(volume.shape[0]):
-        z, y = row // height, row % height
-        one = two = np.float32(0)
-        for x in range(volume.shape[1]):
-            value = volume[row, x]
-            masked = value * mask[z, y, x]
-            one += masked
-            two += masked * value
-            volume[row, x] = masked
-        sums[0] += one
-        sums[1] += two
+    for z in range(depth):
+        totals[:] = 0
+        for row in range(z * height, (z + 1) * height):
+            for x in range(width):
+                value = volume[row, x]
+                masked = value * mask[z, row - z * height, x]
+                totals[0, x] += masked
+                totals[1, x] += masked * value
+                volume[row, x] = masked
+        for x in range(width):
+            sums[0] += totals[0, x]
+            sums[1] += totals[1, x]
     return sums
 
 
