@@ -76,11 +76,41 @@ class Prepared:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Prior:
+    """How likely poses are before a particle is looked at: its scores are multiplied by that to choose the best one.
+
+    Attributes
+    ----------
+    center
+        Of the likely shifts, (x, y, z) in voxels.
+    spread
+        Standard deviation of a Gaussian about the center, voxels; None: all shifts are alike.
+    rotations
+        From 0 to 1, for each rotation; None: all are alike.
+    """
+
+    center: ArrayLike = (0.0, 0.0, 0.0)
+    spread: float | None = None
+    rotations: NDArray[np.float64] | None = None
+
+    def of_lags(self, lags: tuple[NDArray[Any], ...]) -> NDArray[np.float32] | None:
+        """At the lags along z, y and x: ``(z, y, x)``."""
+        if self.spread is None:
+            return None
+        off = np.meshgrid(*(axis - at for axis, at in zip(lags, np.asarray(self.center)[::-1])), indexing="ij")
+        return np.exp(-sum(one * one for one in off) / (2 * self.spread**2)).clip(1e-30).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """FLCF of each rotation: `values` float32 ``(rotation,)`` and `shifts` float64 ``(rotation, 3)`` in (x, y, z)."""
+    """Of each rotation: `values` float32 ``(rotation,)`` and `shifts` float64 ``(rotation, 3)`` in (x, y, z).
+
+    `ranks` is what the best is chosen by: the values times the prior.
+    """
 
     values: NDArray[np.float32]
     shifts: NDArray[np.float64]
+    ranks: NDArray[np.float32]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,6 +139,9 @@ class Reference:
         Longest shift, in voxels; None: any.
     spherical
         Whether the mask is the same after any rotation; None: find out.
+    local
+        Divide by the deviation of the particle under the mask at each shift (FLCF); else by that of the whole particle
+        (NXCF), which is not bounded by 1.
 
     Raises
     ------
@@ -127,6 +160,7 @@ class Reference:
         band: tuple[float | None, float | None] = (None, None),
         max_shift: float | None = None,
         spherical: bool | None = None,
+        local: bool = True,
     ) -> None:
         xp = array_module(volume, mask)
         parts.check_reference(volume, mask, band, max_shift)
@@ -135,6 +169,7 @@ class Reference:
         self.mask_sum = float(self.mask.sum(dtype=np.float64))
         self.max_shift = None if max_shift is None else float(max_shift)
         self.spherical = parts.is_spherical(self.mask) if spherical is None else bool(spherical)
+        self.local = local
         self.band = parts.band_filter(self.shape, band)
         self.columns = int(np.flatnonzero(self.band.any((0, 1)))[-1]) + 1
         self.slab = parts.reach_of(self.mask, self.spherical)
@@ -208,8 +243,8 @@ class Reference:
         means, gains = self._local(prepared, self.mask_spectrum[None], self.mask_sum, self.waves, self.all_waves)
         return dataclasses.replace(prepared, means=means[0], gains=gains[0])
 
-    def scores(self, prepared: Prepared, rotations: ArrayLike) -> Scores:
-        """FLCF of each rotation at its best shift, sub-voxel by parabolas.
+    def scores(self, prepared: Prepared, rotations: ArrayLike, prior: Prior | None = None) -> Scores:
+        """The score of each rotation at its best shift, sub-voxel by parabolas.
 
         Parameters
         ----------
@@ -217,6 +252,8 @@ class Reference:
             From `prepare`.
         rotations
             ``(rotation, 3, 3)``, active, reference to particle, on (x, y, z); on the host.
+        prior
+            What poses are likely; None: all are alike.
 
         Returns
         -------
@@ -230,28 +267,33 @@ class Reference:
         """
         matrices = parts.checked_rotations(rotations)
         values, shifts = np.empty(len(matrices), np.float32), np.empty((len(matrices), 3))
-
+        ranks, likely = np.empty(len(matrices), np.float32), None if prior is None else prior.of_lags(self.lags)
         step = self._at_once()
 
         def work(blocks: tuple[int, int]) -> None:
             for start in range(blocks[0] * step, min(blocks[1] * step, len(matrices)), step):
                 stop = min(start + step, len(matrices))
-                found, places = highest(self._maps(prepared, matrices[start:stop]), self.allowed)
-                values[start:stop], shifts[start:stop] = found, self._shifts(places)
+                maps = self._maps(prepared, matrices[start:stop])
+                values[start:stop], ranks[start:stop], places = _likeliest(maps, self.allowed, likely)
+                shifts[start:stop] = self._shifts(places)
 
         count = -(-len(matrices) // step)
         if on_device(self.mask):
             work((0, count))
         else:
             run_jobs(work, count)
-        return Scores(values, shifts)
+        if prior is not None and prior.rotations is not None:
+            ranks *= prior.rotations.astype(np.float32)
+        return Scores(values, shifts, ranks)
 
-    def match(self, prepared: Prepared, rotations: ArrayLike, upsample: bool = True) -> Match:
+    def match(
+        self, prepared: Prepared, rotations: ArrayLike, upsample: bool = True, prior: Prior | None = None
+    ) -> Match:
         """The best of some rotations, with its shift.
 
         Parameters
         ----------
-        prepared, rotations
+        prepared, rotations, prior
             As for `scores`; of equal scores the first one counts.
         upsample
             Evaluate the transforms around the peak on a grid of 0.1 voxel, and take the vertex of the parabolas there.
@@ -264,15 +306,15 @@ class Reference:
         matrices = parts.checked_rotations(rotations)
         if not len(matrices):
             raise UserError("a particle is matched at one rotation or more; got none")
-        found = self.scores(prepared, matrices)
-        index = int(np.argmax(found.values))
+        found = self.scores(prepared, matrices, prior)
+        index = int(np.argmax(found.ranks))
         if not upsample:
             return Match(index, float(found.values[index]), found.shifts[index])
-        score, shift = self._upsampled(prepared, matrices[index : index + 1], found.shifts[index])
+        score, shift = self._upsampled(prepared, matrices[index : index + 1], found.shifts[index], prior)
         return Match(index, score, shift)
 
     def _upsampled(
-        self, prepared: Prepared, matrix: NDArray[np.float64], shift: NDArray[np.float64]
+        self, prepared: Prepared, matrix: NDArray[np.float64], shift: NDArray[np.float64], prior: Prior | None
     ) -> tuple[float, NDArray[np.float64]]:
         """The score and the shift of one rotation, from the finer grid around a shift."""
         start = np.round(shift[::-1])
@@ -286,7 +328,8 @@ class Reference:
         near = allowed_lags((lags[0], lags[1], lags[2]), self.max_shift) & border
         if not near.any():
             near = border
-        found, places = highest(maps, xp.asarray(near))
+        likely = None if prior is None else prior.of_lags(lags)
+        found, _, places = _likeliest(maps, xp.asarray(near), likely)
         best = np.array([axis[0] for axis in lags]) + _FINE * places[0]
         return float(found[0]), shortened(best[::-1], self.max_shift)
 
@@ -339,6 +382,9 @@ class Reference:
         """Sums of the particle under the masks at the lags, and 1 / (p σ)."""
         narrow = transforms[..., : self.columns]
         sums = self._correlation(prepared.spectrum, narrow, prepared.ranges, waves)
+        if not self.local:
+            total = array_module(sums).asarray(np.reshape(totals, (-1, 1, 1, 1)))
+            return sums, (0 * sums + 1 / total).astype(np.float32)
         squares = self._correlation(prepared.squares, transforms, self.all_ranges, all_waves)
         return sums, parts.gains(sums, squares, totals)
 
@@ -357,3 +403,15 @@ class Reference:
         if not on_device(self.mask):
             return min(8, max(1, _CACHED // int(np.prod(self.shape))))
         return max(1, _DEVICE_BYTES // (16 * int(np.prod(self.shape))))
+
+
+def _likeliest(
+    maps: NDArray[np.float32], allowed: NDArray[np.bool_], likely: NDArray[np.float32] | None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
+    """Of each map: the score at the allowed place where score times prior is highest, that product, and the place."""
+    if likely is None:
+        found, places = highest(maps, allowed)
+        return found, found, places
+    found, places = highest(maps * array_module(maps).asarray(likely), allowed)
+    at = np.rint(places).astype(np.int64) % np.array(likely.shape)
+    return found / likely[tuple(at.T)], found, places

@@ -41,6 +41,10 @@ class AlignSettings(RunSettings):
     Shifts are searched up to `max_shift` voxels from the middle of the box. `high_pass` and `finest` Å bound what is
     compared. `binning`: of what is compared; shifts are of the whole size. `symmetry`: a point group.
 
+    `score`: "flcf", divided by the deviation of the particle where the mask lies, or "nxcf", by that of the whole box.
+    `shift_prior` (voxels) and `rotation_prior` (degrees) are standard deviations of Gaussians about the poses of the
+    list: scores are multiplied by them where the best is chosen.
+
     `halves`: of the list where it has them, else by "random" numbers from `seed` or by "parity" of the index; they
     stay. `tilts`: first and last tilt, degrees, for particles whose wedge the list does not say; `weighting` lets
     particles count by exp(score - 1). `settle` ends the run when neither resolution nor orientations move.
@@ -70,6 +74,9 @@ class AlignSettings(RunSettings):
     max_shift: Positive | None = None
     binning: Count = 1
     low_pass: Positive = START
+    score: Literal["flcf", "nxcf"] = "flcf"
+    shift_prior: Positive | None = None
+    rotation_prior: Positive | None = None
     high_pass: Positive | None = None
     finest: Positive | None = None
     symmetry: str = "C1"

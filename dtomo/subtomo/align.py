@@ -19,10 +19,11 @@ from dtomo.distributed.sums import tree_sum
 from dtomo.errors import UserError
 from dtomo.geometry.wedge import Wedge
 from dtomo.kernels.cropping import fourier_crop
-from dtomo.kernels.matching import Reference
+from dtomo.kernels.matching import Prior, Reference
 from dtomo.subtomo.averaging import HalfSums, half_sums
 from dtomo.subtomo.boxes import Boxes, BrokenBoxError, read_weights
 from dtomo.subtomo.rotations import local_rotations, uniform_rotations
+from dtomo.subtomo.symmetry import angle_between, symmetry_group
 from dtomo.windows import Rows
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 LARGEST_BLOCK = 8
 """Particles of a block."""
-BLOCKS = 128
+BLOCKS = 400
 """That there are at least, if there are as many particles: for workers of different speed."""
 
 COLUMNS = 15
@@ -86,6 +87,10 @@ class Search:
         Voxels of the whole box, from its middle.
     band
         Least and largest radius in voxels of the transform of the box; None: no bound.
+    score
+        "flcf" or "nxcf": see `dtomo.kernels.matching.Reference`.
+    shift_prior, rotation_prior
+        Standard deviations about the poses that a run began with, voxels and degrees; None: no prior.
     """
 
     everywhere: bool
@@ -96,6 +101,9 @@ class Search:
     binning: int = 1
     max_shift: float | None = None
     band: tuple[float | None, float | None] = (None, None)
+    score: Literal["flcf", "nxcf"] = "flcf"
+    shift_prior: float | None = None
+    rotation_prior: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,6 +122,8 @@ class Pass:
         Volume of the same shape, from 0 to 1.
     search
         None: as they lie.
+    starts
+        Poses that priors are about; None: `poses`.
     weighting
         Particles count by exp(score - 1).
     device
@@ -128,6 +138,7 @@ class Pass:
     references: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...] = ()
     mask: NDArray[np.float32] | None = None
     search: Search | None = None
+    starts: Poses | None = None
     classes: int = 1
     weighting: bool = False
     device: bool = False
@@ -248,6 +259,7 @@ def _aligned(
     else:
         start = work.poses.rotations[number]
         rotations = local_rotations(start, search.shells, search.increment, kind=search.rotation_set)
+    prior = _prior(work, number, rotations)
     found = []
     for kind in range(len(work.references)):
         reference = _reference(work, kind, int(work.poses.halves[number]))
@@ -255,10 +267,24 @@ def _aligned(
             prepared = reference.prepare(small, *seen)
         except UserError as error:  # nothing is left of it within its wedge and the band
             raise BrokenBoxError(str(error)) from error
-        match = reference.match(prepared, rotations)
+        match = reference.match(prepared, rotations, prior=prior)
         found.append((float(match.score), -kind, match))
     score, kind, match = max(found, key=lambda one: one[:2])
     return rotations[match.index], np.asarray(match.shift) * search.binning, score, -kind
+
+
+def _prior(work: Pass, number: int, rotations: NDArray[np.float64]) -> Prior | None:
+    """About the pose that a particle began with."""
+    search = work.search
+    assert search is not None
+    if search.shift_prior is None and search.rotation_prior is None:
+        return None
+    starts, weights = work.poses if work.starts is None else work.starts, None
+    if search.rotation_prior is not None:
+        off = angle_between(rotations, starts.rotations[number][None], symmetry_group(search.symmetry))
+        weights = np.exp(-((off / search.rotation_prior) ** 2) / 2)
+    spread = None if search.shift_prior is None else search.shift_prior / search.binning
+    return Prior(starts.shifts[number] / search.binning, spread, weights)
 
 
 _REFERENCES: dict[tuple[str, int, int], Reference] = {}
@@ -278,7 +304,7 @@ def _reference(work: Pass, kind: int, half: int) -> Reference:
         window = place(mask) if search.binning == 1 else fourier_crop(place(mask), search.binning).clip(0, 1)
         reach = None if search.max_shift is None else search.max_shift / search.binning
         band = tuple(None if radius is None else radius / volume.shape[0] for radius in search.band)
-        _REFERENCES[key] = Reference(volume, window, band=band, max_shift=reach)  # type: ignore[arg-type]
+        _REFERENCES[key] = Reference(volume, window, band=band, max_shift=reach, local=search.score == "flcf")  # type: ignore[arg-type]
     return _REFERENCES[key]
 
 

@@ -99,7 +99,7 @@ def open_inputs(settings: AlignSettings) -> Inputs:
         np.ones(count, bool),
     )
     files = [settings.scan, *map(Path, settings.reference), *([Path(settings.mask)] if settings.mask else [])]
-    fixed = Particle(boxes, weights, mask, pixel)
+    fixed = Particle(boxes, weights, mask, pixel, poses)
     return Inputs(particles, poses, fixed, references, settings.scan.suffix, tuple(files), tuple(warnings))
 
 

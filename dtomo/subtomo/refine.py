@@ -52,12 +52,15 @@ class Particle:
         From 0 to 1 ``(z, y, x)``.
     pixel_size
         Ångström.
+    starts
+        Poses that priors are about; None: those before each iteration.
     """
 
     boxes: Boxes
     weights: tuple[Wedge | str | None, ...]
     mask: NDArray[np.float32]
     pixel_size: float
+    starts: Poses | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -144,6 +147,7 @@ def next_step(
         references_of(before),
         particles.mask,
         search,
+        particles.starts,
         classes=len(before.halves),
         weighting=settings.weighting,
         device=device,
@@ -171,6 +175,9 @@ def search_of(particles: Particle, before: Step, settings: AlignSettings) -> Sea
         settings.binning,
         settings.max_shift if settings.max_shift is not None else size / 4,
         (coarsest, finest),
+        settings.score,
+        settings.shift_prior,
+        settings.rotation_prior,
     )
 
 

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from dtomo.errors import UserError
 from dtomo.geometry.wedge import Wedge
 from dtomo.kernels.cropping import fourier_crop
-from dtomo.kernels.matching import Reference
+from dtomo.kernels.matching import Prior, Reference
 from dtomo.kernels.wedges import frequencies
 from dtomo.threads import using_threads
 
@@ -35,8 +35,8 @@ def blobs(shape, matrix=None, shift=(0, 0, 0), width=1.3, seed=1):
     return (np.exp(-squares / (2 * width**2)) @ heights).astype(np.float32)
 
 
-def definition(volume, mask, particle, weights, matrix, lags, spherical, band=None):
-    """FLCF at some lags (x, y, z) from the words of the module: exact rotation, sums over voxels, double precision."""
+def definition(volume, mask, particle, weights, matrix, lags, spherical, band=None, local=True):
+    """FLCF (or NXCF) at some lags (x, y, z) from the words of the module: exact rotation, sums over voxels, double precision."""
     shape = volume.shape
     z, y, x = frequencies(shape)
     radius = np.sqrt(z * z + y * y + x * x)
@@ -72,8 +72,9 @@ def definition(volume, mask, particle, weights, matrix, lags, spherical, band=No
     found = []
     for lag in lags:
         moved = np.roll(data, [-s for s in lag[::-1]], (0, 1, 2))  # moved[r] = data[r + s]
-        local = (weight * moved).sum() / total
-        sigma = np.sqrt((weight * moved**2).sum() / total - local**2)
+        sigma = data.std()
+        if local:
+            sigma = np.sqrt((weight * moved**2).sum() / total - ((weight * moved).sum() / total) ** 2)
         found.append((weight * (turned - mean) * moved).sum() / (total * deviation * sigma))
     return np.array(found)
 
@@ -99,7 +100,8 @@ MASKS = {
         ((16, 14, 18), (0.0, 0.35), Wedge((-40, 60)), None),
     ],
 )
-def test_the_definition(mask_name, shape, band, wedge, most):
+@pytest.mark.parametrize("local", [True, False], ids=["FLCF", "NXCF"])
+def test_the_definition(mask_name, shape, band, wedge, most, local):
     mask = MASKS[mask_name](shape).astype(np.float32)
     volume = blobs(shape) + 0.3
     half = (*shape[:2], shape[2] // 2 + 1)
@@ -107,15 +109,15 @@ def test_the_definition(mask_name, shape, band, wedge, most):
     noise = np.random.default_rng(3).standard_normal(shape)
     particle = (blobs(shape, TURNS[0], (1, -0.5, 0.7)) + 0.3 * noise).astype(np.float32)
     limits = (None, None) if band is None else band
-    reference = Reference(volume, mask, band=limits, max_shift=most)
+    reference = Reference(volume, mask, band=limits, max_shift=most, local=local)
     assert reference.spherical == ("ball" in mask_name)
     prepared = reference.prepare(particle, weights)
     maps = reference._maps(prepared, TURNS[:2])
     for one, matrix in zip(maps, TURNS[:2]):
-        expected = definition(volume, mask, particle, weights, matrix, LAGS, reference.spherical, band)
+        expected = definition(volume, mask, particle, weights, matrix, LAGS, reference.spherical, band, local)
         found = [one[tuple(list(axis).index(s) for axis, s in zip(reference.lags, lag[::-1]))] for lag in LAGS]
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert abs(maps).max() <= 1 + 1e-4
+        np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0 if local else 1e-4)
+    assert not local or abs(maps).max() <= 1 + 1e-4
 
 
 def everything(shape):
@@ -138,6 +140,31 @@ def test_a_turned_and_shifted_object_is_found(side, most):
         coarse = reference.match(particle, TURNS, upsample=False)
         np.testing.assert_allclose(coarse.shift, shift, atol=0.1)
         assert np.delete(reference.scores(particle, TURNS).values, number).max() < 0.9
+
+
+def test_a_prior_chooses_among_what_fits_alike():
+    """Two copies of an object, and two rotations: the likely ones win, with their own scores."""
+    shape, wedge = (40, 40, 40), Wedge((-60, 60)).weights((40, 40, 40))
+    mask = ball(shape, 9).astype(np.float32)
+    reference = Reference(blobs(shape, width=1.2) * ball(shape, 9), mask, max_shift=12)
+    here, there = np.array([-7.0, 0.3, 1.0]), np.array([7.5, -1.0, 0.0])
+    one, two = (blobs(shape, TURNS[0], shift, width=1.2) for shift in (here, there))
+    particle = reference.prepare((1.02 * one + two).astype(np.float32), wedge)
+    free = reference.match(particle, TURNS[:1])
+    for center in (here, there):
+        for upsample in (True, False):
+            found = reference.match(particle, TURNS[:1], upsample, Prior(center + [0.5, 0.5, 0], 4.0))
+            assert np.linalg.norm(found.shift - center) < 0.5
+            assert abs(found.score - free.score) < 0.1
+    wide = reference.match(particle, TURNS[:1], prior=Prior(there, 1e4))
+    np.testing.assert_allclose(wide.shift, free.shift, atol=1e-3)
+    np.testing.assert_allclose(wide.score, free.score, atol=1e-5)
+
+    scores = reference.scores(particle, TURNS[:3])
+    assert scores.values.argmax() == 0
+    other = reference.match(particle, TURNS[:3], False, Prior(rotations=np.array([1e-6, 1e-6, 1.0])))
+    assert other.index == 2
+    assert other.score == scores.values[2]
 
 
 def test_shifts_stay_within_their_limit():

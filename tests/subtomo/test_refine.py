@@ -177,3 +177,22 @@ def test_all_rotations_are_as_far_apart_as_asked(off: Scene) -> None:
     compared = dataclasses.replace(step, number=1, curves=(half_curve(off.truth, off.truth, None, PIXEL),))
     assert refine.search_of(inputs.fixed, compared, settings).increment == 20.0
     assert refine.search_of(inputs.fixed, dataclasses.replace(compared, number=2), settings).increment < 20.0
+
+
+def test_priors_hold_poses_near_those_of_the_list(off: Scene) -> None:
+    """About where a run began, also in its second iteration."""
+    free = settings_for(off, iterations=2, angle_shells=2)
+    inputs = open_inputs(free)
+    held = settings_for(off, iterations=2, angle_shells=2, rotation_prior=1.0, shift_prior=0.3)
+    turned, moved = {}, {}
+    for settings in (free, held):
+        found = iterated(inputs, settings).poses
+        turned[settings.rotation_prior] = np.median(angles_off(found.rotations, inputs.poses.rotations))
+        moved[settings.rotation_prior] = np.median(np.linalg.norm(found.shifts - inputs.poses.shifts, axis=1))
+    assert turned[1.0] < 0.6 * turned[None]
+    assert moved[1.0] < 0.6 * moved[None]
+    with pytest.raises(UserError, match="score"):
+        settings_for(off, score="ncc")
+    near = iterated(inputs, settings_for(off, iterations=1, score="nxcf")).poses
+    assert np.isfinite(near.scores).all()
+    assert (near.scores != iterated(inputs, settings_for(off, iterations=1)).poses.scores).all()

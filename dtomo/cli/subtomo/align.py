@@ -67,6 +67,13 @@ def align(
         float | None, _of(_SEARCH, help="Voxels from the middle of the box; default: a quarter of the box.")
     ] = None,
     binning: Annotated[int | None, _of(_SEARCH, help="Of what is compared; averages and shifts are whole.")] = None,
+    score: Annotated[
+        str | None, _of(_SEARCH, help="flcf (default), or nxcf: over the deviation of the whole box.")
+    ] = None,
+    shift_prior: Annotated[
+        float | None, _of(_SEARCH, help="Voxels; shifts that differ from the list's by more count less; default: none.")
+    ] = None,
+    rotation_prior: Annotated[float | None, _of(_SEARCH, help="Degrees; the same of rotations; default: none.")] = None,
     low_pass: Annotated[float | None, _of(_SEARCH, help="Å; of what the run begins with; default 60.")] = None,
     high_pass: Annotated[float | None, _of(_SEARCH, help="Å; coarser features are not compared.")] = None,
     finest: Annotated[float | None, _of(_SEARCH, help="Å; finer features are not compared.")] = None,
