@@ -36,7 +36,7 @@ def blobs(shape, matrix=None, shift=(0, 0, 0), width=1.3, seed=1):
 
 
 def definition(volume, mask, particle, weights, matrix, lags, spherical, band=None, local=True):
-    """FLCF (or NXCF) at some lags (x, y, z) from the words of the module: exact rotation, sums over voxels, double precision."""
+    """FLCF or NXCF at some lags (x, y, z) as the module says: exact rotation, sums over voxels, double precision."""
     shape = volume.shape
     z, y, x = frequencies(shape)
     radius = np.sqrt(z * z + y * y + x * x)
@@ -153,7 +153,7 @@ def test_a_prior_chooses_among_what_fits_alike():
     free = reference.match(particle, TURNS[:1])
     for center in (here, there):
         for upsample in (True, False):
-            found = reference.match(particle, TURNS[:1], upsample, Prior(center + [0.5, 0.5, 0], 4.0))
+            found = reference.match(particle, TURNS[:1], upsample, Prior(center + np.array([0.5, 0.5, 0]), 4.0))
             assert np.linalg.norm(found.shift - center) < 0.5
             assert abs(found.score - free.score) < 0.1
     wide = reference.match(particle, TURNS[:1], prior=Prior(there, 1e4))
