@@ -13,6 +13,8 @@ __all__ = [
     "Scan",
     "UserError",
     "algorithms",
+    "fit",
+    "fitting",
     "open",
     "operators",
     "ptycho",
@@ -23,8 +25,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from dtomo import algorithms, operators, ptycho, ptychotomo, recon, simulate, subtomo
+    from dtomo import algorithms, fitting, operators, ptycho, ptychotomo, recon, simulate, subtomo
     from dtomo.errors import UserError
+    from dtomo.fitting import fit
     from dtomo.geometry import ParallelBeam
     from dtomo.io import Scan, open
 
@@ -34,6 +37,8 @@ _WHERE = {
     "ParallelBeam": ("dtomo.geometry", "ParallelBeam"),
     "UserError": ("dtomo.errors", "UserError"),
     "algorithms": ("dtomo.algorithms", None),
+    "fit": ("dtomo.fitting", "fit"),
+    "fitting": ("dtomo.fitting", None),
     "operators": ("dtomo.operators", None),
     "ptycho": ("dtomo.ptycho", None),
     "ptychotomo": ("dtomo.ptychotomo", None),

@@ -182,6 +182,7 @@ class TorchTrainable:
         if not trained(module):
             raise UserError(f"{type(module).__name__} has no parameter that requires a gradient: there is none to fit")
         self.task = TorchTask(module, loss)
+        self._modes = {part: part.training for part in module.modules()}
 
     def parameters(self) -> Arrays:
         """Copies of the parameters that are trained, by name."""
@@ -206,6 +207,11 @@ class TorchTrainable:
             name: (np.rint(mean) if kinds[name].kind in "iub" else mean).astype(kinds[name])
             for name, mean in means.items()
         })  # fmt: skip
+
+    def finish(self) -> None:
+        """The fit is over: the parts of the module are in training mode where they were."""
+        for part, training in self._modes.items():
+            part.training = training
 
 
 class TorchSteps:
