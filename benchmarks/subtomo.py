@@ -187,7 +187,7 @@ def uneven(chosen: argparse.Namespace, folder: Path, client: Any) -> dict[str, A
     from dtomo.subtomo.align import Pass, run_pass
     from dtomo.subtomo.inputs import open_inputs
 
-    workers, count, seconds = (3, 40, 0.05) if chosen.quick else (21, 1000, 0.25)
+    workers, count, seconds = (3, 40, 0.05) if chosen.quick else (21, 1000, 0.5)
     truth = simulated(chosen, folder / "uneven", count, 12 if chosen.map is None else 16, snr=1.0)
     inputs = open_inputs(settings_for(truth, folder, chosen))
     work = Pass(inputs.fixed.boxes, inputs.poses, inputs.fixed.weights)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import statistics
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -223,14 +225,35 @@ class _Runs(_InOrder):
         return run[middle:]
 
 
+class _Pace:
+    """How long workers take for a task, so that the slowest does not begin one that all others would wait for."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, float] = {}
+
+    def note(self, worker: str, seconds: float) -> None:
+        """A task was done; the last ones count most."""
+        before = self._taken.get(worker, seconds)
+        self._taken[worker] = (before + seconds) / 2
+
+    def too_slow(self, worker: str, present: Sequence[str], left: int) -> bool:
+        """Whether the others would have done all that is `left` before `worker` has done one of it."""
+        others = [self._taken[name] for name in present if name != worker and name in self._taken]
+        if worker not in self._taken or not others:
+            return False
+        rate = sum(1 / max(seconds, 1e-6) for seconds in others)
+        return self._taken[worker] > left / rate + statistics.median(others)
+
+
 @dataclasses.dataclass
 class _Task(Generic[Item]):
-    """An item, how often it was tried, and where it runs."""
+    """An item, how often it was tried, where it runs and since when."""
 
     index: int
     item: Item
     tries: int = 0
     worker: str = ""
+    begun: float = 0.0
 
 
 def _pull(
@@ -249,12 +272,14 @@ def _pull(
     common = _Shared(client, shared, name)
     tasks = [_Task(index, item) for index, item in enumerate(items)]
     running: dict[Future, _Task[Any]] = {}
-    left = len(tasks)
+    left, pace = len(tasks), _Pace()
     try:
         while left:
             present = _workers(client, running, patience) if len(running) < left else []
             busy = {task.worker for task in running.values()}
             for worker in (address for address in present if address not in busy):
+                if running and pace.too_slow(worker, present, left - len(running)):
+                    continue
                 index = order.take(worker, present)
                 if index is None:
                     break
@@ -272,7 +297,7 @@ def _pull(
                     allow_other_workers=True,
                     pure=False,
                 )
-                task.worker, task.tries = worker, task.tries + 1
+                task.worker, task.tries, task.begun = worker, task.tries + 1, time.monotonic()
                 running[future] = task
             for future in _finished(list(running)):
                 task = running.pop(future)
@@ -282,6 +307,7 @@ def _pull(
                 elif _to_be_tried_again(client, future, task):
                     order.put_back(task.index)
                 else:
+                    pace.note(task.worker, time.monotonic() - task.begun)
                     taken(task.index, future)
                     left -= 1
                 del future

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dtomo.distributed.clusters import TRIES, Resources, connect
-from dtomo.distributed.queue import TaskFailed, map_reduce, run_tasks
+from dtomo.distributed.queue import TaskFailed, _Pace, map_reduce, run_tasks
 from dtomo.distributed.sums import tree_sum
 from dtomo.errors import StoppedError, UserError
 
@@ -298,3 +298,20 @@ def test_a_shared_value_that_kills_whoever_gets_it_is_given_up(client: Any, tmp_
         run_tasks(client, _deaths, shared, range(9), lambda *_: None)
     assert caught.value.killed
     assert len(list(tmp_path.iterdir())) <= TRIES + 4
+
+
+def test_a_slow_worker_begins_nothing_that_the_others_would_wait_for() -> None:
+    """Three workers of one second and one of four: it begins a task while the others have four seconds to do."""
+    pace, present = _Pace(), ["a", "b", "c", "slow"]
+    assert not pace.too_slow("slow", present, 0)  # nothing is known of anybody
+    for name in "abc":
+        pace.note(name, 1.0)
+    assert not pace.too_slow("slow", present, 0)
+    pace.note("slow", 4.0)
+    assert not pace.too_slow("slow", present, 10)
+    assert pace.too_slow("slow", present, 8)
+    assert not any(pace.too_slow(name, present, 0) for name in "abc")
+    assert not pace.too_slow("slow", ["slow"], 1)  # the others are gone
+    for _ in range(8):
+        pace.note("slow", 1.0)  # it was busy with something else
+    assert not pace.too_slow("slow", present, 1)
