@@ -133,7 +133,7 @@ def checked_count(name: str, count: Any) -> float:
     """
     value = np.asarray(to_host(count))
     if value.size != 1 or value.dtype.kind not in "fiub" or not 0 <= float(value.reshape(())) < math.inf:
-        raise UserError(f"the count of {name}, is a number from 0; got {shown(repr(count))}")
+        raise UserError(f"the count of {name} is a number from 0; got {shown(repr(count))}")
     return float(value.reshape(()))
 
 

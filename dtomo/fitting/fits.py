@@ -80,9 +80,9 @@ def fit(
     block
         Samples that a model is given at once; default: an eighth of a batch. It is part of what decides the bits.
     client
-        Of a Dask cluster; None: this process, or
+        Of a Dask cluster; None: this process, or `workers` processes that are started here and end with the fit.
     workers
-        so many processes that are started here, and end with the fit.
+        How many processes to start; with a client, how many of its workers to use at most.
     checkpoints
         A folder: the state is kept there after each epoch, with the choice of samples, and a fit that finds one goes on
         from it, with the same bits. Or `dtomo.io.checkpoints.Checkpoints` with a schedule of their own (minutes: also
@@ -126,12 +126,12 @@ def running(task: Any, columns: Columns, client: "Client | None", workers: int |
     Raises
     ------
     UserError
-        Both a client and workers, or what is no client.
+        No client, or no number of workers.
     """
     with contextlib.ExitStack() as stack:
-        if client is not None and workers is not None:
-            raise UserError("give a client, or a number of workers to start here, not both")
-        if workers is not None:
+        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise UserError(f"workers of a fit is a whole number from 1; got {shown(repr(workers))}")
+        if workers is not None and client is None:
             from dtomo.distributed.clusters import connect
 
             client = stack.enter_context(connect("local", workers=workers))
@@ -139,7 +139,7 @@ def running(task: Any, columns: Columns, client: "Client | None", workers: int |
             runner: Any = LocalRunner(task, columns)
         else:
             _check_client(client)
-            runner = ClusterRunner(client, task, columns)
+            runner = ClusterRunner(client, task, columns, workers)
         try:
             yield runner
         finally:

@@ -180,6 +180,8 @@ class ClusterRunner(Runner):
         Of a cluster; workers may come and go.
     task, columns
         Sent to each worker once.
+    most
+        Workers that are used at most; None: all.
 
     Raises
     ------
@@ -187,8 +189,8 @@ class ClusterRunner(Runner):
         A model or data that cannot be sent; the message names what.
     """
 
-    def __init__(self, client: "Client", task: Any, columns: Columns) -> None:
-        self._client, self._name = client, graph.unique("fit")
+    def __init__(self, client: "Client", task: Any, columns: Columns, most: int | None = None) -> None:
+        self._client, self._most, self._name = client, most, graph.unique("fit")
         for attribute in ("model", "module"):
             if hasattr(task, attribute):
                 packed(getattr(task, attribute), "model")
@@ -246,7 +248,7 @@ class ClusterRunner(Runner):
                 wait_for_worker(self._client)
                 self._workers = graph.workers_in_order(self._client)
             self._asked = time.monotonic()
-        return self._workers
+        return self._workers[: self._most]
 
     def _introduce(self, workers: list[str]) -> None:
         """Send model and data to workers that do not have them."""
