@@ -12,6 +12,7 @@ from dtomo import __version__
 from dtomo.cli.center import center
 from dtomo.cli.convert import convert
 from dtomo.cli.demo import demo
+from dtomo.cli.fit import fit
 from dtomo.cli.info import info
 from dtomo.cli.ptycho import ptycho
 from dtomo.cli.ptychotomo import ptychotomo
@@ -76,6 +77,7 @@ app.command()(center)
 app.command()(recon)
 app.command()(ptycho)
 app.command()(ptychotomo)
+app.command()(fit)
 app.command()(convert)
 app.command("slurm-script")(slurm_script)
 app.add_typer(subtomo, name="subtomo")

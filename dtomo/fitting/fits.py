@@ -106,8 +106,7 @@ def fit(
     plan = Plan.of(epochs, batch, block, gradient_clip, best, seed, len(split.training))
     trainable = trainable_of(model, loss)
     steps = steps_of(trainable, optimizer, scheduler)
-    if gradient_clip is not None and isinstance(getattr(steps, "optimizer", None), LBFGS):
-        raise UserError("gradient_clip is for steps along gradients: L-BFGS chooses the length of its steps itself")
+    check_clip(plan, steps)
     told = [callback_of(callback) for callback in callbacks]
     kept = _checkpoints(checkpoints, made_with(columns, split, plan, trainable, steps))
     with running(trainable.task, columns, client, workers) as runner:
@@ -144,6 +143,18 @@ def running(task: Any, columns: Columns, client: "Client | None", workers: int |
             yield runner
         finally:
             runner.close()
+
+
+def check_clip(plan: Plan, steps: Any) -> None:
+    """Refuse to change gradients that a line search relies on.
+
+    Raises
+    ------
+    UserError
+        It would.
+    """
+    if plan.gradient_clip is not None and isinstance(getattr(steps, "optimizer", None), LBFGS):
+        raise UserError("gradient_clip is for steps along gradients: L-BFGS chooses the length of its steps itself")
 
 
 def _check_client(client: Any) -> None:

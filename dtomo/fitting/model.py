@@ -9,7 +9,9 @@ three for Torch's modules. The user's object is wrapped by none of them: nothing
 import dataclasses
 import inspect
 import math
+import zipfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -104,6 +106,10 @@ class Trainable(Protocol):
 
     def finish(self) -> None:
         """The fit is over: the user's object has the parameters as they are now."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the parameters into a folder."""
         ...
 
 
@@ -214,6 +220,20 @@ class ArrayTrainable:
                 held[name][...] = value
             else:
                 held[name] = value.copy()
+
+    def save(self, folder: Path) -> None:
+        """Write ``parameters.npz``."""
+        write_parameters(folder, self.parameters())
+
+
+def write_parameters(folder: Path, values: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays by name to ``parameters.npz`` in a folder; complex ones stay complex."""
+    part = folder / ".parameters.part.npz"
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as file:
+        for name, value in values.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
+    part.replace(folder / "parameters.npz")
 
 
 class ArraySteps:

@@ -19,6 +19,7 @@ import dataclasses
 import inspect
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from torch import nn
 
 from dtomo.device import available
 from dtomo.errors import UserError, shown
+from dtomo.fitting.model import write_parameters
 from dtomo.threads import get_threads
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -213,6 +215,13 @@ class TorchTrainable:
         for part, training in self._modes.items():
             part.training = training
 
+    def save(self, folder: Path) -> None:
+        """Write ``parameters.npz``, and ``model.pt``: the module's ``state_dict``."""
+        write_parameters(folder, self.parameters())
+        part = folder / ".model.part"
+        torch.save(self.module.state_dict(), part)
+        part.replace(folder / "model.pt")
+
 
 class TorchSteps:
     """The user's Torch optimizer and scheduler, driven by sums that come from elsewhere.
@@ -339,6 +348,12 @@ def _threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def named_optimizer(name: str, rate: float | None) -> Callable[[Any], torch.optim.Optimizer]:
+    """A function that makes one of Torch's optimizers: "sgd", "adam", "adamw" or "lbfgs"."""
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lbfgs": torch.optim.LBFGS}
+    return lambda parameters: kind[name](parameters, **({} if rate is None else {"lr": rate}))
 
 
 def _optimizer(module: nn.Module, given: Any) -> torch.optim.Optimizer:

@@ -10,6 +10,7 @@ from dtomo.settings.base import (
     parse_span,
     read_settings,
 )
+from dtomo.settings.fit import FitSettings
 from dtomo.settings.ptycho import ENGINES, EPOCHS, PtychoSettings
 from dtomo.settings.ptychotomo import JointSettings
 from dtomo.settings.recon import ITERATIONS, ZINGERS, ReconSettings
@@ -24,6 +25,7 @@ __all__ = [
     "ITERATIONS",
     "ZINGERS",
     "AlignSettings",
+    "FitSettings",
     "JointSettings",
     "PtychoSettings",
     "ReconSettings",

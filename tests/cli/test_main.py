@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-COMMANDS = ("demo", "info", "center", "recon", "ptycho", "ptychotomo", "subtomo", "convert", "simulate")
+COMMANDS = ("demo", "info", "center", "recon", "ptycho", "ptychotomo", "subtomo", "fit", "convert", "simulate")
 
 
 def test_help_lists_the_commands_and_is_quick(dtomo):

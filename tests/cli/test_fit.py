@@ -1,0 +1,125 @@
+"""``dtomo fit``: from a module of one's own to fitted parameters; killed, resumed, refused in one sentence."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtomo.fitting.history import History
+from tests.cli.conftest import environment
+
+MODULE = """
+import os, signal
+from pathlib import Path
+import numpy as np
+import dtomo
+
+class Line:
+    def __init__(self, size):
+        self.parameters = {"weights": np.zeros(size), "phase": np.zeros(2, np.complex64)}
+
+    def loss_and_gradient(self, parameters, batch):
+        points, values = batch
+        residual = points @ parameters["weights"] + parameters["phase"].imag.sum() - values
+        phase = np.full(2, 1j * residual.sum(), np.complex64)
+        return float((residual**2).sum()), len(values), {"weights": 2 * points.T @ residual, "phase": phase}
+
+class Bad(Line):
+    def loss_and_gradient(self, parameters, batch):
+        loss, count, gradients = super().loss_and_gradient(parameters, batch)
+        return loss, count, {"weights": gradients["weights"]}
+
+def kill(epoch):
+    if epoch.number == 3 and Path("kill").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def make(batch):
+    return Line(batch[0].shape[1]), {"optimizer": dtomo.fitting.Adam(rate=0.1), "callbacks": [kill]}
+
+def bad():
+    return Bad(4)
+
+def odd():
+    return Line(4), {"epoch": 3}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(53, 4))
+    np.save(tmp_path / "points.npy", points)
+    np.save(tmp_path / "values.npy", points @ np.arange(4.0) + 1)
+    (tmp_path / "mine.py").write_text(MODULE)
+    return tmp_path
+
+
+WORDS = ("fit", "mine:make", "points.npy", "out", "--also", "values.npy", "--epochs", "5", "--batch", "9")
+
+
+def test_killed_and_resumed_with_the_bits_of_another_number_of_workers(here: Any, folder: Path) -> None:
+    words = [*WORDS, "--checkpoint-every", "1it", "--best"]
+    (folder / "kill").touch()
+    line = [sys.executable, "-m", "dtomo.cli", *words, "--workers", "2"]
+    killed = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (folder / "out" / ".dtomo").is_dir()
+    os.unlink(folder / "kill")
+    refused = here(*words)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    resumed = here(*words, "--workers", "2", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "loss" in resumed.stderr
+    words[3] = "whole"
+    whole = here(*words, "--workers", "1", "--no-pictures")
+    assert whole.returncode == 0, whole.stderr
+    with np.load(folder / "out" / "parameters.npz") as one, np.load(folder / "whole" / "parameters.npz") as other:
+        assert sorted(one) == ["phase", "weights"]
+        assert one["phase"].dtype == np.complex64
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+    histories = [History.read(folder / name / "history.jsonl") for name in ("out", "whole")]
+    assert histories[0] == histories[1]
+    assert len(histories[0]) == 5
+    with np.load(folder / "out" / "split.npz") as split:
+        assert len(split["held_out"]) == 5
+    assert sorted(item.name for item in (folder / "out").iterdir()) == [
+        "dtomo.json", "history.jsonl", "history.png", "parameters.npz", "split.npz",
+    ]  # fmt: skip
+    assert (folder / "out.run.yaml").is_file()
+
+
+def test_a_plan_touches_nothing(here: Any, folder: Path) -> None:
+    planned = here(*WORDS, "--plan")
+    assert planned.returncode == 0, planned.stderr
+    assert "steps: 6 in an epoch, of 9 samples in blocks of 2" in planned.stdout
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({1: "mine"}, "package.module:function"),
+        ({1: "nowhere:make"}, "cannot be imported"),
+        ({1: "mine:nothing"}, "has no nothing"),
+        ({1: "mine:bad"}, "no gradient for the parameter 'phase'"),
+        ({1: "mine:odd"}, "an argument 'epoch'"),
+        ({2: "missing.npy"}, "there is no file or folder"),
+        ({3: "out.npz"}, "a folder of files"),
+        ({5: "points.npz"}, "there is no file or folder"),
+        ({7: "0"}, "--epochs"),
+        ({9: "none"}, "--batch"),
+    ],
+)
+def test_wrong_requests_are_one_sentence(here: Any, folder: Path, change: dict[int, str], said: str) -> None:
+    words = [change.get(place, word) for place, word in enumerate(WORDS)]
+    done = here(*words, "--workers", "1")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (folder / words[3]).exists()
