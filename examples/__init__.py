@@ -1,0 +1,1 @@
+"""Worked examples, each a program that can be run."""
