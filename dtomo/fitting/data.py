@@ -436,8 +436,8 @@ def _chosen(validation: Any, count: int) -> Index:
 
 
 def blocks_of(samples: Index, size: int) -> tuple[Index, ...]:
-    """Samples cut into blocks of `size`; the last one may be smaller."""
-    return tuple(samples[first : first + size] for first in range(0, len(samples), size))
+    """Samples cut into as few blocks of at most `size` as can be, which differ by one sample at most."""
+    return tuple(np.array_split(samples, -(-len(samples) // size))) if len(samples) else ()
 
 
 def block_size(batch: int | None, samples: int) -> int:

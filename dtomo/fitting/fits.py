@@ -78,7 +78,8 @@ def fit(
     seed
         Of the choice, the order, and random numbers of blocks.
     block
-        Samples that a model is given at once; default: an eighth of a batch. It is part of what decides the bits.
+        Samples that a model is given at once, at most; default: an eighth of a batch. It is part of what decides the
+        bits, and of what batch normalisation sees: modules that have some want blocks of many samples.
     client
         Of a Dask cluster; None: this process, or `workers` processes that are started here and end with the fit.
     workers

@@ -223,17 +223,19 @@ class Loop:
     def _step(self, epoch: int, place: int, blocks: Any) -> None:
         """One step of the optimizer, on one batch."""
         work = Work(blocks, True, (self.plan.seed, epoch, place))
-        first = True
+        begun, after = self.trainable.buffers(), None
 
         def evaluate(values: Arrays | None = None) -> tuple[float, Arrays, Mapping[str, float]]:
-            nonlocal first
-            sums = self.runner.sums({**self._values(), **(values or {})}, work)
-            if first:
+            nonlocal after
+            sums = self.runner.sums({**self.trainable.parameters(), **begun, **(values or {})}, work)
+            if after is None:
                 refuse_not_finite(self._name, sums, f"epoch {epoch + 1}, step {place + 1}")
                 self._sums.add(sums)
                 if sums.get("buffers"):
                     self.trainable.store_buffers(sums["buffers"], sums["count"])
-            first = False
+                after = self.trainable.buffers()
+            elif after:  # trials leave no trace in buffers: in this process the user's own were used
+                self.trainable.store(after)
             return sums["loss"] / sums["count"], self._clipped(_means(sums)), sums.get("used", {})
 
         self.steps.step(evaluate)

@@ -83,7 +83,8 @@ class TorchTask:
         UserError
             A loss that is none.
         """
-        with _threads(), torch.random.fork_rng(devices=range(torch.cuda.device_count() if self._cuda() else 0)):
+        devices = range(torch.cuda.device_count() if self._cuda() else 0)
+        with _threads(), _modes(self.module), torch.random.fork_rng(devices=devices):
             torch.manual_seed(key)
             self._load(values)
             self.module.train(gradient)
@@ -157,7 +158,8 @@ class TorchTask:
 
     def _tensor(self, values: NDArray[Any]) -> torch.Tensor:
         tensor = from_numpy(np.asarray(values).astype(_LARGE.get(values.dtype, values.dtype), copy=False))
-        return tensor.to("cuda") if self._cuda() else tensor
+        # a copy in Torch's own memory, which is aligned: bits of products depend on where vectors begin
+        return tensor.to("cuda") if self._cuda() else tensor.clone()
 
 
 class TorchTrainable:
@@ -184,7 +186,6 @@ class TorchTrainable:
         if not trained(module):
             raise UserError(f"{type(module).__name__} has no parameter that requires a gradient: there is none to fit")
         self.task = TorchTask(module, loss)
-        self._modes = {part: part.training for part in module.modules()}
 
     def parameters(self) -> Arrays:
         """Copies of the parameters that are trained, by name."""
@@ -211,9 +212,7 @@ class TorchTrainable:
         })  # fmt: skip
 
     def finish(self) -> None:
-        """The fit is over: the parts of the module are in training mode where they were."""
-        for part, training in self._modes.items():
-            part.training = training
+        """The fit is over: the user's module has the parameters already."""
 
     def save(self, folder: Path) -> None:
         """Write ``parameters.npz``, and ``model.pt``: the module's ``state_dict``."""
@@ -337,6 +336,17 @@ def from_numpy(values: NDArray[Any]) -> torch.Tensor:
 def _half(slope: NDArray[Any]) -> NDArray[Any]:
     """∂L/∂z̄ of Torch's gradient."""
     return slope / slope.dtype.type(2) if np.iscomplexobj(slope) else slope
+
+
+@contextlib.contextmanager
+def _modes(module: nn.Module) -> Iterator[None]:
+    """The parts of a module are in training mode afterwards where they were."""
+    before = {part: part.training for part in module.modules()}
+    try:
+        yield
+    finally:
+        for part, training in before.items():
+            part.training = training
 
 
 @contextlib.contextmanager

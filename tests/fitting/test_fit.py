@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import dtomo
-from dtomo.errors import UserError
+from dtomo.distributed.clusters import Resources, connect
+from dtomo.errors import StoppedError, UserError
 from dtomo.fitting import LBFGS, SGD, Adam, AdamW, EarlyStopping, OperatorModel
 from dtomo.operators import ParallelProjector
-from tests.fitting.models import C16, KillsOnce, Line, Noisy, OfIm, line
+from tests.fitting.models import C16, KillsAlways, KillsOnce, Line, Noisy, OfIm, line
 
 OPTIMIZERS = {
     "sgd": SGD(rate=0.05, momentum=0.5),
@@ -154,6 +155,12 @@ def test_a_worker_that_dies_changes_no_bit(fitting_client: Any, tmp_path: Any) -
     assert found == expected
     assert same(killed.parameters, plain.parameters)
     fitting_client.wait_for_workers(3, timeout=30)
+
+
+def test_a_model_that_kills_every_worker_is_given_up() -> None:
+    lost = pytest.raises(StoppedError, match="workers were lost 3 times in one step")
+    with connect(Resources(1, 1, 2**30, dashboard=None)) as client, lost:
+        dtomo.fit(KillsAlways(), line(), client=client)
 
 
 def test_what_a_users_model_raises_is_told_with_its_place(fitting_client: Any) -> None:

@@ -91,7 +91,9 @@ def test_how_many_are_held_out(count: int, part: float, held: int) -> None:
 
 
 def test_blocks_depend_on_the_batch_alone() -> None:
-    assert [len(block) for block in blocks_of(np.arange(17), 5)] == [5, 5, 5, 2]
+    assert [len(block) for block in blocks_of(np.arange(17), 5)] == [5, 4, 4, 4]
+    assert np.array_equal(np.concatenate(blocks_of(np.arange(17), 5)), np.arange(17))
+    assert blocks_of(np.arange(0), 5) == ()
     assert (block_size(32, 1000), block_size(3, 1000), block_size(None, 1000), block_size(50, 20)) == (4, 1, 63, 2)
 
 
