@@ -52,6 +52,23 @@ def test_arrays_give_what_the_algorithms_give(beam, projections):
         assert found.shape == (20, 32, 32)
 
 
+def test_total_variation_and_likelihood_of_arrays(beam, projections):
+    """As the algorithms; blocks of a Dask array are slices by themselves, and said to be."""
+    operator = ParallelProjector(beam, projections.shape[1])
+    positive = np.abs(projections)
+    expected = algorithms.mlem(operator, positive, iterations=3).solution
+    np.testing.assert_array_equal(recon.mlem(positive, beam, iterations=3), expected)
+    coupled = algorithms.tv(operator, projections, strength=0.1, iterations=3).solution
+    np.testing.assert_array_equal(recon.tv(projections, beam, strength=0.1, iterations=3), coupled)
+    lazy = da.from_array(projections, chunks=(-1, 1, -1))
+    with pytest.raises(UserError, match="spacing="):
+        recon.tv(lazy, beam, strength=0.1)
+    apart = {"strength": 0.1, "iterations": 3, "spacing": (1, 1)}
+    one = recon.tv(projections, beam, **apart)
+    np.testing.assert_array_equal(recon.tv(lazy, beam, **apart).compute(), one)
+    assert not np.array_equal(one, coupled)
+
+
 def test_double_precision_becomes_single(beam, projections):
     assert np.array_equal(recon.fbp(projections.astype(np.float64), beam), recon.fbp(projections, beam))
 

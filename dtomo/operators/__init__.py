@@ -2,12 +2,14 @@
 
 from dtomo.kernels.nufft import spectra_can_be_summed
 from dtomo.operators.base import LinearOperator
+from dtomo.operators.differences import Differences
 from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
 from dtomo.operators.projection import ParallelProjector, backproject
 
 __all__ = [
     "FILTERS",
+    "Differences",
     "LinearOperator",
     "ParallelProjector",
     "backproject",

@@ -61,6 +61,33 @@ def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **
     return _reconstruct(_cgls, projections, geometry, {"iterations": iterations, **options})
 
 
+def mlem(projections: Array, geometry: ParallelBeam, *, iterations: int = 50, **options: Any) -> Array:
+    """Maximum likelihood of emission counts (MLEM); arguments as for `fbp`, `projections` are counts.
+
+    `options` are those of `dtomo.algorithms.mlem`, which also returns the history of residuals.
+    """
+    return _reconstruct(_mlem, projections, geometry, {"iterations": iterations, **options})
+
+
+def tv(projections: Array, geometry: ParallelBeam, *, strength: float, iterations: int = 200, **options: Any) -> Array:
+    """Least squares with total variation (primal-dual hybrid gradient); arguments as for `fbp`.
+
+    `options` are those of `dtomo.algorithms.tv`, which also returns the history of residuals. The variation couples
+    slices, so a Dask array, whose blocks are solved one by one, needs ``spacing=(y, x)``: each slice by itself.
+
+    Raises
+    ------
+    UserError
+        As `fbp`; a Dask array without such a spacing.
+    """
+    if not is_array(projections) and hasattr(projections, "numblocks") and len(options.get("spacing", (1, 1, 1))) != 2:
+        raise UserError(
+            "total variation couples the slices of a volume, but blocks of a Dask array are solved one by one; give "
+            "spacing=(1, 1) for slices by themselves, or a NumPy array"
+        )
+    return _reconstruct(_tv, projections, geometry, {"strength": strength, "iterations": iterations, **options})
+
+
 def _reconstruct(
     solve: Callable[..., NDArray[Any]], projections: Array, geometry: ParallelBeam, options: dict[str, Any]
 ) -> Array:
@@ -154,6 +181,18 @@ def _cgls(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> 
     from dtomo import algorithms
 
     return algorithms.cgls(_projector(projections, geometry), projections, **options).solution
+
+
+def _mlem(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
+    from dtomo import algorithms
+
+    return algorithms.mlem(_projector(projections, geometry), projections, **options).solution
+
+
+def _tv(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
+    from dtomo import algorithms
+
+    return algorithms.tv(_projector(projections, geometry), projections, **options).solution
 
 
 def _projector(projections: NDArray[Any], geometry: ParallelBeam) -> Any:

@@ -1,0 +1,57 @@
+"""Forward differences of volumes along their axes, as an operator."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.arrays import single_precision
+from dtomo.errors import UserError
+from dtomo.kernels.differences import differences, negative_divergence
+from dtomo.operators.base import LinearOperator
+
+
+class Differences(LinearOperator):
+    """``(u[i + 1] - u[i]) / spacing`` along each axis, 0 at the last voxel; its adjoint is the negative divergence.
+
+    From ``(z, y, x)`` to ``(component, z, y, x)``.
+
+    Parameters
+    ----------
+    shape
+        ``(z, y, x)``
+    spacing
+        Size of a voxel along z, y and x, in any unit; of y and x only: differences within slices.
+    dtype
+        float32 or complex64.
+    device
+        Whether arrays that the operator makes lie on a GPU.
+
+    Raises
+    ------
+    UserError
+        A spacing that is not two or three positive numbers, or another dtype.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        spacing: tuple[float, ...] = (1.0, 1.0, 1.0),
+        dtype: Any = np.float32,
+        device: bool = False,
+    ) -> None:
+        steps = tuple(float(step) for step in spacing)
+        if len(steps) not in (2, 3) or not all(0 < step < np.inf for step in steps):
+            raise UserError(f"the spacing of voxels is positive, along z, y, x or along y, x; got {spacing}")
+        self.spacing, self.device = steps, device
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.complex64):
+            raise UserError(f"differences are of float32 or complex64 volumes, not of {self.dtype}")
+        self.shape_in = tuple(shape)
+        self.shape_out = (len(steps), *self.shape_in)
+
+    def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
+        return differences(single_precision(x), self.spacing)
+
+    def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
+        return negative_divergence(single_precision(y), self.spacing)
