@@ -298,7 +298,7 @@ def scaling(chosen: argparse.Namespace) -> Found:
     from dtomo.distributed.clusters import Resources, connect
     from examples import denoise_tomogram as example
 
-    halves = _phantom(chosen, 16 if chosen.quick else 96)[0]
+    halves = _phantom(chosen, 16 if chosen.quick else 64)[0]
     epochs = 2 if chosen.quick else 4
     seconds: dict[int, float] = {}
     for workers in (1, 2):
@@ -314,7 +314,7 @@ def scaling(chosen: argparse.Namespace) -> Found:
 
 def denoise(chosen: argparse.Namespace) -> Found:
     """The phantom, and a measured scan."""
-    scenes = {"phantom": _phantom(chosen, 32 if chosen.quick else 96)}
+    scenes = {"phantom": _phantom(chosen, 32 if chosen.quick else 64)}
     scan = ROOT.parent / "shared" / "data" / "i13_tiff_stack"
     if scan.exists() and not chosen.quick:
         scenes["measured"] = _measured(scan)
@@ -338,7 +338,7 @@ def _denoised(halves: list[np.ndarray], reference: np.ndarray, chosen: argparse.
 
     torch.manual_seed(0)
     network = example.UNet(4 if chosen.quick else 16)
-    example.train(*halves, network, epochs=2 if chosen.quick else 8, workers=2, best=True)
+    example.train(*halves, network, epochs=2 if chosen.quick else 10, workers=2, best=True)
     made = [
         apply(example.Denoiser(network.eval()), half, halo=example.HALO, chunk=(16, 128, 128), multiple=example.CELL)
         for half in halves
@@ -367,6 +367,7 @@ def _measured(scan: Path) -> tuple[list[np.ndarray], np.ndarray]:
         str(scan / "tiffs"), angles=np.loadtxt(scan / "angles.txt")[10:101], flats=scan / "flat_00001.tiff",
         darks=scan / "dark_00001.tiff",
     )  # fmt: skip
+    integrals = np.ascontiguousarray(integrals[:, 40:88])
     *halves, reference = example.parts_of(integrals, angles, 85.8, parts=3)
     scale = halves[0].std()
     return [half / scale for half in halves], reference / scale

@@ -1,5 +1,7 @@
 """The worked examples: the gradient that is written by hand, the fit, the network's reach, and what comes of noise."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,17 @@ import pytest
 
 from dtomo.fitting.apply import apply
 from examples import fit_aberrations
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "fitting.md"
+
+
+def test_the_program_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    program = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)[0]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["model"].parameters["a"] == pytest.approx(5, abs=0.05)
+    assert names["model"].parameters["b"] == pytest.approx(0.3, abs=0.01)
+    assert "array" in capsys.readouterr().out
 
 
 def test_gradient_of_the_aberrations_is_that_of_the_loss() -> None:
