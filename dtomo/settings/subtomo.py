@@ -14,6 +14,9 @@ START = 60.0
 References = Annotated[tuple[FilePart, ...], BeforeValidator(lambda value: parse_names(value)), PlainSerializer(list)]
 
 
+Width = Annotated[float, Field(ge=1e-3, allow_inf_nan=False)]
+
+
 def _tilts(value: Any) -> Any:
     """First and last tilt from ``"-60:60"`` or a pair."""
     if value is None:
@@ -75,8 +78,8 @@ class AlignSettings(RunSettings):
     binning: Count = 1
     low_pass: Positive = START
     score: Literal["flcf", "nxcf"] = "flcf"
-    shift_prior: Positive | None = None
-    rotation_prior: Positive | None = None
+    shift_prior: Width | None = None
+    rotation_prior: Width | None = None
     high_pass: Positive | None = None
     finest: Positive | None = None
     symmetry: str = "C1"

@@ -282,7 +282,7 @@ def _prior(work: Pass, number: int, rotations: NDArray[np.float64]) -> Prior | N
     starts, weights = work.poses if work.starts is None else work.starts, None
     if search.rotation_prior is not None:
         off = angle_between(rotations, starts.rotations[number][None], symmetry_group(search.symmetry))
-        weights = np.exp(-((off / search.rotation_prior) ** 2) / 2)
+        weights = np.exp((off.min() ** 2 - off**2) / (2 * search.rotation_prior**2))  # 1 for the likeliest
     spread = None if search.shift_prior is None else search.shift_prior / search.binning
     return Prior(starts.shifts[number] / search.binning, spread, weights)
 

@@ -1,6 +1,8 @@
 """Boxes of particles: in files of their own, in one store, or where they lie in their tomograms."""
 
+import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,12 @@ from dtomo.io.particles import Particles
 
 STORE = ".zarr:"
 """Between the name of a store of boxes and the number of a particle in it: ``particles.zarr:17``."""
+
+
+LEAST, MOST = 1e-12, 1e12
+"""Spread and size of values that single precision can transform and square."""
+LOOKED_AT = 64
+"""Files whose size is looked at to find that of a list's boxes."""
 
 
 class BrokenBoxError(UserError):
@@ -53,20 +61,18 @@ class Boxes:
         ------
         BrokenBoxError
             A file that is missing, damaged or of another size, a box that leaves its tomogram, values that are no
-            numbers.
+            real and finite numbers, one value everywhere, or values beyond single precision.
         """
         try:
             box = self._cut(number) if self.corners else _read(self.files[number])
         except BrokenBoxError:
             raise
-        except (UserError, OSError) as error:
-            raise BrokenBoxError(str(error)) from error
+        except (ValueError, RuntimeError, OSError) as error:  # decoders of stores raise the first two
+            raise BrokenBoxError(f"{self.name(number)} cannot be read ({error})") from error
         if box.shape != (self.size,) * 3:
             raise BrokenBoxError(f"{self.name(number)} has {box.shape} voxels; {self.size}³ were expected")
-        values: NDArray[np.float32] = np.ascontiguousarray(box, np.float32)
-        if not np.isfinite(values).all():
-            raise BrokenBoxError(f"{self.name(number)} holds values that are no finite numbers")
-        if values.min() == values.max():
+        values = real_values(box, self.name(number))
+        if values.max() - values.min() < LEAST:
             raise BrokenBoxError(f"{self.name(number)} holds one value everywhere")
         return values
 
@@ -113,15 +119,46 @@ def boxes_of_files(particles: Particles, folder: Path) -> Boxes:
                 f"particle {number} of the list names no file; give --tomograms to cut boxes from, or files"
             )
         files.append(_found(name, folder))
-    for name in files:
-        try:
-            shape = _read(name).shape
-        except (UserError, OSError):
-            continue
-        if len(set(shape)) != 1:
-            raise UserError(f"{name} has {shape} voxels; boxes of particles are cubes")
-        return Boxes(tuple(files), shape[0])
-    raise UserError(f"none of the {len(files)} files of the list can be read, the first is {files[0] if files else ''}")
+    name, shape = _usual_shape(files)
+    if len(set(shape)) != 1:
+        raise UserError(f"{name} has {shape} voxels; boxes of particles are cubes")
+    return Boxes(tuple(files), shape[0])
+
+
+def _usual_shape(files: list[str]) -> tuple[str, tuple[int, ...]]:
+    """The shape that most of the files have, the first of those alike, and a file that has it; only some are opened."""
+    found: dict[str, tuple[int, ...]] = {}
+    some = files[:: max(1, len(files) // LOOKED_AT)]
+    for number, name in enumerate([*some, *files]):
+        if found and number >= len(some):
+            break
+        with contextlib.suppress(ValueError, RuntimeError, OSError):  # it is left out when particles are read
+            found[name] = _shape(name)
+    if not found:
+        raise UserError(
+            f"none of the {len(files)} files of the list can be read, the first is {files[0] if files else ''}"
+        )
+    usual = Counter(found.values()).most_common(1)[0][0]
+    return next(name for name, shape in found.items() if shape == usual), usual
+
+
+def real_values(box: NDArray[np.generic], name: str) -> NDArray[np.float32]:
+    """A volume as float32, in one piece.
+
+    Raises
+    ------
+    BrokenBoxError
+        Values that are complex, no finite numbers, or too large to be transformed in single precision.
+    """
+    if np.iscomplexobj(box):
+        raise BrokenBoxError(f"{name} holds complex values; real ones were expected")
+    values: NDArray[np.float32] = np.ascontiguousarray(box, np.float32)
+    if not np.isfinite(values).all():
+        raise BrokenBoxError(f"{name} holds values that are no finite numbers")
+    largest = max(values.max(), -values.min())
+    if largest > MOST:
+        raise BrokenBoxError(f"{name} holds values up to {largest:.3g}, more than {MOST:g}; scale it")
+    return values
 
 
 def boxes_in_tomograms(particles: Particles, tomograms: dict[str, str], size: int) -> tuple[Boxes, Particles]:
@@ -170,13 +207,13 @@ def read_weights(path: str, size: int) -> NDArray[np.float32]:
         Another shape.
     """
     try:
-        found = _read(path).astype(np.float32)
-    except (UserError, OSError) as error:
+        found = real_values(_read(path), path)
+    except (ValueError, RuntimeError, OSError) as error:
         raise BrokenBoxError(str(error)) from error
     half = size, size, size // 2 + 1
     if found.shape == (size,) * 3:
         found = np.fft.ifftshift(found)[:, :, : half[2]]
-    if found.shape != half or not np.isfinite(found).all():
+    if found.shape != half:
         raise BrokenBoxError(f"{path} has shape {found.shape}; weights of a box of {size}³ voxels were expected")
     return np.ascontiguousarray(found)
 
@@ -191,6 +228,16 @@ def _read(name: str) -> NDArray[np.generic]:
     if not 0 <= number < store.shape[0]:
         raise BrokenBoxError(f"{path} holds {store.shape[0]} particles, there is no particle {number}")
     return np.asarray(store[number])
+
+
+def _shape(name: str) -> tuple[int, ...]:
+    """Of a box; nothing but a header is read."""
+    path, number = _store(name)
+    if number is None:
+        return tuple(open_volume(path).shape)
+    import zarr
+
+    return tuple(zarr.open_array(path, mode="r").shape[1:])
 
 
 def _store(name: str) -> tuple[str, int | None]:

@@ -13,14 +13,17 @@ from dtomo.io import open_volume
 from dtomo.io.particles import Particles, read_particles, reading_notes
 from dtomo.settings import AlignSettings
 from dtomo.subtomo.align import Poses
-from dtomo.subtomo.boxes import Boxes, boxes_in_tomograms, boxes_of_files
+from dtomo.subtomo.boxes import LEAST, Boxes, boxes_in_tomograms, boxes_of_files, real_values
 from dtomo.subtomo.refine import Particle
+from dtomo.subtomo.rotations import local_rotations, uniform_rotations
 from dtomo.subtomo.symmetry import symmetry_group
 
 SOFT = 0.06
 """Part of the box over which a sphere's edge falls off."""
 FEWEST = 4
 """Particles of a run."""
+LEAST_RADIUS = 3
+"""Of a mask, voxels."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,8 +84,9 @@ def open_inputs(settings: AlignSettings) -> Inputs:
     if settings.binning > 1 and boxes.size // settings.binning < 16:
         raise UserError(f"--binning {settings.binning} leaves {boxes.size // settings.binning} voxels of {boxes.size}")
     mask = _mask(settings, boxes.size, pixel)
-    references = [_box(path, boxes.size, "--reference") for path in settings.reference]
+    references = [_reference(path, boxes.size, pixel, warnings) for path in settings.reference]
     halves = particle_halves(particles.halves, settings.halves, settings.seed)
+    _check_poses(particles, boxes, halves)
     wedge = None if settings.tilts is None else Wedge(settings.tilts)
     weights = tuple(
         name or one or wedge for name, one in zip(_absolute(particles.weights_files, settings.scan), particles.wedges)
@@ -131,6 +135,60 @@ def particle_halves(given: NDArray[np.int8], how: str, seed: int) -> NDArray[np.
         return given.astype(np.int8)
     halves = np.arange(len(given)) % 2 + 1
     return (halves if how == "parity" else np.random.default_rng(seed).permutation(halves)).astype(np.int8)
+
+
+def check_search(settings: AlignSettings, size: int, pixel: float) -> None:
+    """Refuse rotations and frequencies that there are none of in boxes of `size` voxels of `pixel` Å.
+
+    Raises
+    ------
+    UserError
+        So.
+    """
+    if settings.global_iterations:
+        uniform_rotations(settings.global_increment, settings.symmetry)
+    if settings.global_iterations < settings.iterations:
+        local_rotations(np.eye(3), settings.angle_shells, settings.angle_increment, kind=settings.rotation_set)
+    coarsest = size * pixel
+    for option, value in (("--low-pass", settings.low_pass), ("--finest", settings.finest)):
+        if value is not None and value >= coarsest:
+            raise UserError(
+                f"{option} {value:g} Å leaves nothing of a box of {size} voxels of {pixel:g} Å; "
+                f"give less than {coarsest:g}"
+            )
+    for option, value in (("--low-pass", settings.low_pass), ("--high-pass", settings.high_pass)):
+        least = 2 * pixel * (settings.binning if option == "--high-pass" else 1)
+        if value is not None and value < least:
+            raise UserError(f"{option} {value:g} Å is finer than two voxels, {least:g} Å; give a larger one")
+
+
+def _check_poses(particles: Particles, boxes: Boxes, halves: NDArray[np.int8]) -> None:
+    """Refuse shifts that leave the box, and boxes that lie in both halves: these would agree by themselves."""
+    far = np.flatnonzero(np.abs(particles.shifts).max(1) > boxes.size / 2)
+    if len(far):
+        shift = ", ".join(f"{value:g}" for value in particles.shifts[far[0]])
+        raise UserError(
+            f"shifts of {len(far)} particles lead out of their boxes of {boxes.size} voxels, the first is "
+            f"{boxes.name(far[0])} with {shift}; check the pixel size and binning that the list was written for"
+        )
+    half_of: dict[object, int] = {}
+    for number, half in enumerate(halves.tolist()):
+        place = (boxes.tomogram_of[number], boxes.corners[number]) if boxes.corners else boxes.files[number]
+        if half_of.setdefault(place, half) != half:
+            raise UserError(
+                f"{boxes.name(number)} stands more than once in the list, in both halves, which would agree by "
+                "themselves; take one of them out, or say in the list which half they are all in"
+            )
+
+
+def _reference(path: str, size: int, pixel: float, warnings: list[str]) -> NDArray[np.float32]:
+    volume = _box(path, size, "--reference")
+    if volume.max() - volume.min() < LEAST:
+        raise UserError(f"--reference {path} holds one value everywhere; there is nothing to compare")
+    said = open_volume(path).voxel_size_um
+    if said is not None and abs(said[0] * 1e4 / pixel - 1) > 0.02:
+        warnings.append(f"--reference {path} says voxels of {said[0] * 1e4:g} Å; it is taken to have {pixel:g} Å")
+    return volume
 
 
 def sphere(size: int, radius: float, soft: float) -> NDArray[np.float32]:
@@ -198,13 +256,17 @@ def _mask(settings: AlignSettings, size: int, pixel: float) -> NDArray[np.float3
         soft = SOFT * size
         if radius + soft > size / 2:
             soft = max(2.0, size / 2 - radius)
-        if radius < 3 or radius > size / 2:
+        if radius < LEAST_RADIUS or radius > size / 2:
             raise UserError(
                 f"a particle of {settings.particle_diameter:g} Å is {2 * radius:.1f} voxels of {pixel:g} Å wide; boxes "
                 f"have {size}: check --particle-diameter and --pixel-size"
             )
         return sphere(size, radius, soft)
     mask = _box(settings.mask, size, "--mask")
+    if mask.sum(dtype=np.float64) < 4 / 3 * np.pi * LEAST_RADIUS**3 and (mask > 0.5).any():
+        raise UserError(
+            f"--mask {settings.mask} holds {(mask > 0.5).sum()} voxels, too few to compare; take a larger one"
+        )
     if mask.min() < -1e-3 or mask.max() > 1 + 1e-3 or not (mask > 0.5).any():
         raise UserError(
             f"--mask {settings.mask} holds values from {mask.min():g} to {mask.max():g}; a mask goes from 0 to 1"
@@ -216,10 +278,7 @@ def _box(path: str, size: int, option: str) -> NDArray[np.float32]:
     volume = open_volume(path)
     if volume.shape != (size,) * 3:
         raise UserError(f"{option} {path} has {volume.shape} voxels; the boxes of the particles have {size}³")
-    found = np.ascontiguousarray(volume.source.read(slice(None)), np.float32)
-    if not np.isfinite(found).all():
-        raise UserError(f"{option} {path} holds values that are no finite numbers")
-    return found
+    return real_values(volume.source.read(slice(None)), f"{option} {path}")
 
 
 def _absolute(names: list[str], scan: Path) -> list[str | None]:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from dtomo import __version__, io
 from dtomo.distributed import clusters
 from dtomo.distributed.progress import Counter, duration
-from dtomo.errors import UserError
+from dtomo.errors import StoppedError, UserError
 from dtomo.io.output import clear, mark_folder, progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.runs import record
@@ -20,7 +20,7 @@ from dtomo.runs.session import Say, resources_of, resumable, speaker
 from dtomo.settings import AlignSettings
 from dtomo.subtomo import cost, refine, results
 from dtomo.subtomo.align import Pass, run_pass
-from dtomo.subtomo.inputs import Inputs, open_inputs
+from dtomo.subtomo.inputs import Inputs, check_search, open_inputs
 from dtomo.subtomo.refine import Step
 from dtomo.threads import using_threads
 
@@ -87,6 +87,7 @@ def run(
     started, say = time.monotonic(), speaker(quiet)
     _check_name(settings.output)
     inputs = open_inputs(settings)
+    check_search(settings, inputs.fixed.boxes.size, inputs.fixed.pixel_size)
     for note in inputs.warnings:
         say(f"note: {note}")
     wanted = resources_of(settings, say)
@@ -106,7 +107,7 @@ def run(
             return AlignRun(settings.output, plan, {})
         if client is None and not plan.here:
             client = stack.enter_context(clusters.connect(wanted, say=say))
-        with resumable(settings.output), unlocked_at_end(settings.output):
+        with resumable(settings.output), whole_or_gone(settings.output), unlocked_at_end(settings.output):
             _begin(settings, described, resumed=found is not None)
             with using_threads(wanted.threads if plan.here else None):
                 summary = _Work(settings, inputs, client, say, quiet, wanted.device_share is not None).done()
@@ -139,7 +140,7 @@ def average_run(settings: AlignSettings, *, overwrite: bool = False, quiet: bool
     cost.refuse_if_too_big(plan)
     with contextlib.ExitStack() as stack:
         client = None if plan.here else stack.enter_context(clusters.connect(wanted, say=say))
-        with resumable(settings.output), unlocked_at_end(settings.output):
+        with resumable(settings.output), whole_or_gone(settings.output), unlocked_at_end(settings.output):
             _begin(settings, record.describe_inputs(inputs.files), resumed=False)
             with using_threads(wanted.threads if plan.here else None):
                 summary = _Work(settings, inputs, client, say, quiet, wanted.device_share is not None).averaged()
@@ -220,6 +221,28 @@ def _told_by(counter: Counter) -> Callable[[int], None]:
             counter.advance()
 
     return done
+
+
+@contextlib.contextmanager
+def whole_or_gone(output: Path) -> Iterator[None]:
+    """What only the work itself can find wrong with the input: iterations that are whole stay, else nothing is left.
+
+    Raises
+    ------
+    UserError
+        There was no iteration yet.
+    StoppedError
+        There was one.
+    """
+    try:
+        yield
+    except UserError as error:
+        done = sorted(path.parent.name for path in output.glob("iteration-*/summary.json"))
+        if done and done[-1] > "iteration-000":
+            raise StoppedError(f"{error}; what is done up to {done[-1]} is kept in {output}") from error
+        clear(output)
+        record.run_file(output).unlink(missing_ok=True)
+        raise
 
 
 def _check_name(output: Path) -> None:

@@ -209,11 +209,7 @@ def compared(
     for kind, sums in enumerate(passed.sums):
         counts.append((int(sums["1"]["count"]), int(sums["2"]["count"])))
         if min(counts[-1]) == 0:
-            what = "" if len(passed.sums) == 1 else f" of class {kind + 1}"
-            raise UserError(
-                f"a half{what} has no particle that can be read ({counts[-1][0]} and {counts[-1][1]}); halves are "
-                "compared, so each takes some"
-            )
+            raise UserError(_why_empty(kind, counts[-1], len(passed.sums)))
         first, second = (average(sums[half], group) for half in ("1", "2"))
         frame = frame_between(first, second, particles.mask)
         if search is not None and (frame.angle > APART[0] or frame.distance > APART[1]) and len(group) == 1:
@@ -229,6 +225,18 @@ def compared(
     still = moved[0] < SETTLED * search.increment and not step.resolution < (1 - BETTER) * before.resolution
     settled = before.settled + 1 if still and not search.everywhere else 0
     return dataclasses.replace(step, increment=search.increment, moved=moved, settled=settled)
+
+
+def _why_empty(kind: int, counts: tuple[int, int], classes: int) -> str:
+    if classes == 1:
+        return (
+            f"a half has no particle that can be read ({counts[0]} and {counts[1]}); halves are compared, so each "
+            "takes some"
+        )
+    return (
+        f"class {kind + 1} has {counts[0]} and {counts[1]} particles in its halves, the others fit another reference "
+        "better; halves are compared, so give fewer --reference, or others"
+    )
 
 
 def whole_average(step: Step, kind: int = 0) -> NDArray[np.float32]:

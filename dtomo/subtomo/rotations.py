@@ -18,6 +18,8 @@ LocalKind = Literal["even", "glocal"]
 EVEN_COVERING = 5**0.5 / (2 * 3**0.5)
 """Covering radius of `local_rotations` of kind "even", in increments: 0.6455."""
 
+MOST_SHELLS = 50
+"""Of a local search: some 680,000 rotations."""
 _MOST = 20_000_000
 """Rotations of a uniform grid."""
 
@@ -61,6 +63,8 @@ def local_rotations(
         raise UserError(f"the number of shells is whole and not negative; got {shells}")
     if not (np.isfinite(increment_degrees) and increment_degrees > 0):
         raise UserError(f"the increment of a search is an angle above 0 degrees; got {increment_degrees}")
+    if shells > MOST_SHELLS:
+        raise UserError(f"a local search has {MOST_SHELLS} shells at most, not {shells}; take a larger increment")
     if shells * increment_degrees > 180:
         raise UserError(f"{shells} shells of {increment_degrees} degrees go beyond half a turn; take a global search")
     if kind == "glocal":
