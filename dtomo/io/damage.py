@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from dtomo.errors import UserError
 
 DAMAGE = (
     *(OSError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, TypeError),
-    *(struct.error, zlib.error, tifffile.TiffFileError),
+    *(struct.error, zlib.error, tifffile.TiffFileError, zipfile.BadZipFile, EOFError),
 )
 """What the libraries raise when they trip over a damaged file; MemoryError is another matter."""
 

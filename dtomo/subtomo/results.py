@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from dtomo.errors import StoppedError, UserError
 from dtomo.io import create_volume, open_volume
+from dtomo.io.damage import DAMAGE
 from dtomo.io.particles import Particles, write_particles
 from dtomo.subtomo.align import Poses
 from dtomo.subtomo.comparison import HalfCurve, half_curve
@@ -117,7 +118,7 @@ def last_step(output: Path, mask: NDArray[np.float32], pixel_size: float, seed: 
                 for half in (1, 2)
             )
             halves.append((np.ascontiguousarray(first, np.float32), np.ascontiguousarray(second, np.float32)))
-    except (OSError, KeyError, ValueError) as error:
+    except DAMAGE as error:
         raise UserError(
             f"{folder} is damaged ({error}); remove it, and --resume goes on from the one before"
         ) from error

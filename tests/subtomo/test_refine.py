@@ -196,3 +196,16 @@ def test_priors_hold_poses_near_those_of_the_list(off: Scene) -> None:
     near = iterated(inputs, settings_for(off, iterations=1, score="nxcf")).poses
     assert np.isfinite(near.scores).all()
     assert (near.scores != iterated(inputs, settings_for(off, iterations=1)).poses.scores).all()
+
+
+@pytest.mark.parametrize("name", ["poses.npz", "class-1-half-2.mrc", "summary.json"])
+@pytest.mark.parametrize("part", [0.0, 0.6])
+def test_a_damaged_iteration_is_named(off: Scene, tmp_path: Path, name: str, part: float) -> None:
+    settings = settings_for(off)
+    inputs = open_inputs(settings)
+    step = refine.begin(inputs.fixed, inputs.poses, inputs.references, settings)
+    results.write_step(tmp_path / "out", step, inputs.particles, inputs.suffix, PIXEL, {})
+    (file,) = (tmp_path / "out").glob(f"iteration-*/{name}")
+    file.write_bytes(file.read_bytes()[: int(part * file.stat().st_size)])
+    with pytest.raises(UserError, match=r"is damaged .*--resume goes on from the one before"):
+        results.last_step(tmp_path / "out", inputs.fixed.mask, PIXEL, settings.seed)
