@@ -55,6 +55,11 @@ def set_threads(count: int) -> None:
     _count = max(1, int(count))
 
 
+def take_share() -> None:
+    """Use as many threads as DTOMO_THREADS says now: for workers, whose share is set after their program's imports."""
+    set_threads(_threads_wanted())
+
+
 @contextlib.contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
     """So many threads for kernels until it ends; None: as many as before."""

@@ -9,6 +9,7 @@ from distributed import WorkerPlugin
 
 from dtomo.distributed.devices import OWN_DEVICE, POOL
 from dtomo.memory import keep_memory
+from dtomo.threads import take_share
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED of the driver
 
@@ -16,8 +17,12 @@ _driver_was_started = False
 
 
 def dask_setup(worker: Any) -> None:
-    """Leave Ctrl-C to the client (it is sent to the whole group), which decides; keep memory for later slabs."""
+    """Leave Ctrl-C to the client (it is sent to the whole group), which decides; keep memory for later slabs.
+
+    A worker first imports the program that started it, and with it perhaps dtomo, before it is told its threads.
+    """
     global _driver_was_started
+    take_share()
     keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _driver_was_started = cuda_is_initialized()

@@ -172,6 +172,27 @@ def test_a_program_that_workers_cannot_import_is_told_so(tmp_path: Path, program
     assert "if __name__ == '__main__'" in done.stderr
 
 
+def test_workers_have_their_threads_though_the_program_imports_dtomo_first(tmp_path: Path) -> None:
+    """Workers import the program before they are told their share of the cores."""
+    text = (
+        "from dtomo.threads import get_threads\nfrom dtomo.distributed.clusters import Resources, connect\n"
+        "if __name__ == '__main__':\n    with connect(Resources(1, 2, 10**9, dashboard=None)) as client:\n"
+        "        print(get_threads(), client.submit(get_threads).result())\n"
+    )
+    (tmp_path / "program.py").write_text(text)
+    root = Path(clusters.__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root), "DTOMO_THREADS": "5"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stdout.split() == ["5", "2"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="signal masks are read from /proc")
 def test_the_server_of_workers_never_sees_ctrl_c() -> None:
     text = (
