@@ -274,6 +274,14 @@ def check_problem(
         raise UserError(f"the tolerance is a fraction of the first residual, not {tolerance}")
 
 
+def check_bounds(operator: LinearOperator, lower: float | None, upper: float | None) -> None:
+    """Refuse bounds of a complex solution, and such that leave nothing between them."""
+    if (lower is not None or upper is not None) and operator.dtype.kind == "c":
+        raise UserError("bounds need a real solution; this operator is complex")
+    if not (-np.inf if lower is None else lower) <= (np.inf if upper is None else upper):
+        raise UserError(f"the bounds {lower} and {upper} leave nothing between them")
+
+
 def check_places(operator: LinearOperator, **arrays: Any) -> None:
     """Refuse arrays that do not lie where the operator's do; numbers, lists and None lie anywhere."""
     here, there = ("in host memory", "on a device") if operator.xp is np else ("on a device", "in host memory")

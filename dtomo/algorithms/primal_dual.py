@@ -11,6 +11,7 @@ from dtomo.algorithms.iteration import (
     IterativeMethod,
     Result,
     arranged,
+    check_bounds,
     check_problem,
     inverse,
     iterate,
@@ -90,10 +91,7 @@ def tv(
         raise UserError(f"the total variation is isotropic or anisotropic, not {kind!r}")
     if len(operator.shape_in) != 3:
         raise UserError(f"total variation is of volumes (z, y, x); the operator takes {operator.shape_in}")
-    if (lower is not None or upper is not None) and operator.dtype.kind == "c":
-        raise UserError("bounds need a real solution; this operator is complex")
-    if not (-np.inf if lower is None else lower) <= (np.inf if upper is None else upper):
-        raise UserError(f"the bounds {lower} and {upper} leave nothing between them")
+    check_bounds(operator, lower, upper)
     method = _PrimalDual(operator, data, initial, weights, strength, spacing, kind, (lower, upper))
     return iterate(method, iterations, tolerance, callback, checkpoints)
 

@@ -11,6 +11,7 @@ from dtomo.algorithms.iteration import (
     IterativeMethod,
     Result,
     arranged,
+    check_bounds,
     check_problem,
     inverse,
     iterate,
@@ -76,12 +77,7 @@ def sirt(
     check_problem(operator, data, initial, weights, iterations, tolerance)
     if not 0 < relaxation < 2:
         raise UserError(f"the relaxation of SIRT lies between 0 and 2, not at {relaxation}")
-    bounded = lower is not None or upper is not None
-    if bounded and operator.dtype.kind == "c":
-        raise UserError("bounds need a real solution; this operator is complex")
-    least, most = (-np.inf if lower is None else lower), (np.inf if upper is None else upper)
-    if not least <= most:
-        raise UserError(f"the bounds {lower} and {upper} leave nothing between them")
+    check_bounds(operator, lower, upper)
     method = _Sirt(operator, data, initial, weights, relaxation, (lower, upper))
     return iterate(method, iterations, tolerance, callback, checkpoints)
 

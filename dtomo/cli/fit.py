@@ -7,17 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
-from dtomo.errors import UserError
+from dtomo.cli.options import of as _of
 
 _FIT = "The fit"
 _DATA = "The data"
 _RUN = "Where it runs"
 
 
-def _of(panel: str, *names: str, help: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
-
-
+@options.on_workers
 def fit(
     model: Annotated[
         str | None,
@@ -50,28 +47,17 @@ def fit(
     rate: Annotated[float | None, _of(_FIT, help="Of the optimizer.")] = None,
     gradient_clip: Annotated[float | None, _of(_FIT, help="Largest norm of all gradients together.")] = None,
     best: Annotated[
-        bool | None, _of(_FIT, "--best/--last", help="Parameters of the smallest validation, or the last (default).")
+        bool | None,
+        _of(_FIT, "--best/--last", help="Parameters of the smallest validation, or the last (default)."),
     ] = None,
     patience: Annotated[
         int | None, _of(_FIT, help="Epochs without a smaller validation after which the fit ends.")
     ] = None,
-    cluster: options.Cluster = None,
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    memory: options.Memory = None,
-    devices: options.Devices = None,
-    workers_per_device: options.WorkersPerDevice = None,
-    device_memory: options.DeviceMemory = None,
-    queue: options.Queue = None,
-    account: options.Account = None,
-    walltime: options.Walltime = None,
-    interface: options.Interface = None,
-    workers_per_job: options.WorkersPerJob = None,
-    slurm_extra: options.SlurmExtra = None,
+    where: Any = None,
     checkpoint_every: Annotated[
         str | None, _of(_RUN, help="Minutes (default 10) or epochs (2it) between two checkpoints, or never.")
     ] = None,
-    config: Annotated[Path | None, _of(_RUN, help="Settings from a run.yaml; options given here win.")] = None,
+    config: options.Config = None,
     plan: Annotated[bool, _of(_RUN, "--plan", help="Print samples, steps and bytes; then stop.")] = False,
     resume: Annotated[bool, _of(_RUN, "--resume", help="Go on with a run that was interrupted.")] = False,
     pictures: Annotated[
@@ -84,12 +70,9 @@ def fit(
     given: dict[str, Any] = dict(locals())
     for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures"):
         del given[name]
-    given = {name: value for name, value in given.items() if value not in (None, [])}
     from dtomo.settings import FitSettings
 
-    if config is None and not {"model", "scan", "output"} <= given.keys():
-        raise UserError("dtomo fit takes MODEL, DATA and OUT, or --config with all three; see dtomo fit --help")
-    settings = FitSettings.read(config, **given) if config else FitSettings(**given)
+    settings = options.settings_of(FitSettings, "fit:MODEL, DATA and OUT", config, given, "model", "scan", "output")
     from dtomo.fitting.job import run
 
     done = run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)

@@ -1,9 +1,19 @@
 """Options that several commands share; one that is not given is None, and the settings' default holds."""
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from dtomo.errors import UserError
+
+if TYPE_CHECKING:
+    from dtomo.settings import RunSettings
+
+Settings = TypeVar("Settings", bound="RunSettings")
 
 _SCAN = "The scan"
 _RUN = "Where it runs"
@@ -114,3 +124,71 @@ SlurmExtra = Annotated[
 Threads = Annotated[int | None, typer.Option(help="Compute threads of each worker.", rich_help_panel=_RUN)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output that exists.", rich_help_panel=_RUN)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=_RUN)]
+Config = Annotated[
+    Path | None, typer.Option(help="Settings from a run.yaml; options given here win.", rich_help_panel=_RUN)
+]
+
+_WHERE: dict[str, Any] = {
+    "cluster": Cluster, "workers": Workers, "threads": Threads, "memory": Memory, "devices": Devices,
+    "workers_per_device": WorkersPerDevice, "device_memory": DeviceMemory, "queue": Queue, "account": Account,
+    "walltime": Walltime, "interface": Interface, "workers_per_job": WorkersPerJob, "slurm_extra": SlurmExtra,
+}  # fmt: skip
+"""Options of every command whose work is spread over workers."""
+
+
+def of(panel: str, *names: str, help: str) -> Any:
+    """An option of a command alone, in a panel of its help."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+
+
+def on_workers(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where it runs, in place of its parameter `where`: a dict of those given."""
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name != "where":
+            parameters.append(parameter)
+            continue
+        parameters += [parameter.replace(name=name, annotation=kind, default=None) for name, kind in _WHERE.items()]
+
+    @functools.wraps(command)
+    def spread(**values: Any) -> None:
+        where = {name: values.pop(name) for name in _WHERE}
+        command(**values, where=where)
+
+    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return spread
+
+
+def settings_of(
+    kind: type[Settings], command: str, config: Path | None, values: Mapping[str, Any], *needed: str
+) -> Settings:
+    """Settings from the options of a command that were given, and from a file that holds the others.
+
+    Parameters
+    ----------
+    kind
+        Of the settings.
+    command
+        Its name, and what its arguments are called: "recon:SCAN and OUT".
+    config
+        The file; None: there is none.
+    values
+        By name; None and empty lists were not given. `where` is from `on_workers`.
+    needed
+        Names of what must be given where there is no file.
+
+    Raises
+    ------
+    UserError
+        One of these is missing; what settings do not take.
+    """
+    flat = {**values, **values.get("where", {})}
+    given = {name: value for name, value in flat.items() if name != "where" and value not in (None, [])}
+    if config is None and not set(needed) <= given.keys():
+        name, _, arguments = command.partition(":")
+        raise UserError(
+            f"dtomo {name} takes {arguments}, or --config with {'all three' if len(needed) > 2 else 'both'}; "
+            f"see dtomo {name} --help"
+        )
+    return kind.read(config, **given) if config else kind(**given)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
-from dtomo.errors import UserError
+from dtomo.cli.options import of as _of
 
 FORKED_WITH = ("dtomo.ptycho.cluster_driver", "dtomo.ptycho.setup")
 """What workers need, imported while this process checks the scan."""
@@ -18,10 +18,7 @@ _SCAN = "The scan"
 _RUN = "Where it runs"
 
 
-def _of(panel: str, *names: str, help: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
-
-
+@options.on_workers
 def ptycho(
     scan: Annotated[
         Path | None, typer.Argument(help="Scan: CXI, ptypy .ptyd, or HDF5 with positions.", show_default=False)
@@ -47,7 +44,8 @@ def ptycho(
     amplitude_limit: Annotated[float | None, _of(_RESULT, help="Largest modulus of the object.")] = None,
     phase_only: Annotated[bool | None, _of(_RESULT, "--phase-only", help="The object has modulus 1.")] = None,
     frc: Annotated[
-        bool | None, _of(_RESULT, "--frc", help="Reconstruct two half-scans as well: resolution by ring correlation.")
+        bool | None,
+        _of(_RESULT, "--frc", help="Reconstruct two half-scans as well: resolution by ring correlation."),
     ] = None,
     seed: Annotated[int | None, _of(_RESULT, help="Of what is random: batches and first guesses; default 0.")] = None,
     modes: Annotated[int | None, _of(_MODEL, help="Incoherent modes of the probe; default 1.")] = None,
@@ -70,7 +68,8 @@ def ptycho(
         _of(_MODEL, "--subpixel/--whole-pixels", help="Positions as they are (default), or rounded, which is faster."),
     ] = None,
     probe: Annotated[
-        str | None, _of(_MODEL, help="Where it starts: auto (default), file, pattern, aperture, or a file of its own.")
+        str | None,
+        _of(_MODEL, help="Where it starts: auto (default), file, pattern, aperture, or a file of its own."),
     ] = None,
     aperture: Annotated[float | None, _of(_MODEL, help="For --probe aperture: diameter in object pixels.")] = None,
     defocus: Annotated[float | None, _of(_MODEL, help="From focus to sample, µm, for the first probe.")] = None,
@@ -98,10 +97,12 @@ def ptycho(
         str | None, _of(_SCAN, help="Turn frames over: rows, columns, both, transpose, transpose-rows …")
     ] = None,
     center: Annotated[
-        str | None, _of(_SCAN, help="Frequency zero in the frames: middle, corner, or ROW,COLUMN; default: middle.")
+        str | None,
+        _of(_SCAN, help="Frequency zero in the frames: middle, corner, or ROW,COLUMN; default: middle."),
     ] = None,
     check_orientation: Annotated[
-        bool | None, _of(_SCAN, "--check-orientation", help="Try the ways round first; stop if another fits better.")
+        bool | None,
+        _of(_SCAN, "--check-orientation", help="Try the ways round first; stop if another fits better."),
     ] = None,
     mask: Annotated[str | None, _of(_SCAN, help="File of good pixels (true), or FILE.h5:/dataset.")] = None,
     dark: Annotated[str | None, _of(_SCAN, help="File of dark counts, or FILE.h5:/dataset.")] = None,
@@ -111,26 +112,14 @@ def ptycho(
     pixel_size: options.PixelSize = None,
     energy: options.Energy = None,
     distance: options.Distance = None,
-    cluster: options.Cluster = None,
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    memory: options.Memory = None,
-    devices: options.Devices = None,
-    workers_per_device: options.WorkersPerDevice = None,
-    device_memory: options.DeviceMemory = None,
-    queue: options.Queue = None,
-    account: options.Account = None,
-    walltime: options.Walltime = None,
-    interface: options.Interface = None,
-    workers_per_job: options.WorkersPerJob = None,
-    slurm_extra: options.SlurmExtra = None,
+    where: Any = None,
     tile: Annotated[
         str | None, _of(_RUN, help="Rows of the tiles of a large object: auto (default), no, or a number.")
     ] = None,
     checkpoint_every: Annotated[
         str | None, _of(_RUN, help="Minutes (default 10) or epochs (20it) between two checkpoints, or never.")
     ] = None,
-    config: Annotated[Path | None, _of(_RUN, help="Settings from a run.yaml; options given here win.")] = None,
+    config: options.Config = None,
     plan: Annotated[bool, _of(_RUN, "--plan", help="Print memory, bytes and time; then stop.")] = False,
     resume: Annotated[bool, _of(_RUN, "--resume", help="Go on with a run that was interrupted.")] = False,
     pictures: Annotated[
@@ -143,14 +132,11 @@ def ptycho(
     given: dict[str, Any] = dict(locals())
     for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures", "option"):
         del given[name]
-    given = {name: value for name, value in given.items() if value is not None}
     if option:
         given["options"] = option
     from dtomo.settings import PtychoSettings
 
-    if config is None and not {"scan", "output"} <= given.keys():
-        raise UserError("dtomo ptycho takes SCAN and OUT, or --config with both; see dtomo ptycho --help")
-    settings = PtychoSettings.read(config, **given) if config else PtychoSettings(**given)
+    settings = options.settings_of(PtychoSettings, "ptycho:SCAN and OUT", config, given, "scan", "output")
     _begin_workers(settings, plan)
     from dtomo.ptycho.job import run
 

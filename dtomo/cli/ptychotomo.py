@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
-from dtomo.errors import UserError
+from dtomo.cli.options import of as _of
 
 _RESULT = "The reconstruction"
 _MODEL = "The model"
@@ -15,10 +15,7 @@ _SCAN = "The scan"
 _RUN = "Where it runs"
 
 
-def _of(panel: str, *names: str, help: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
-
-
+@options.on_workers
 def ptychotomo(
     scan: Annotated[
         Path | None,
@@ -37,7 +34,8 @@ def ptychotomo(
         list[str] | None, _of(_RESULT, "--option", help="Of the engine alone, as damping=0.1; may be repeated.")
     ] = None,
     refine: Annotated[
-        str | None, _of(_RESULT, help="Beside the volume: probe (default), shifts, ramps, scale, background; or none.")
+        str | None,
+        _of(_RESULT, help="Beside the volume: probe (default), shifts, ramps, scale, background; or none."),
     ] = None,
     refine_from: Annotated[int | None, _of(_RESULT, help="Epoch, from 0, in which these begin to be refined.")] = None,
     start: Annotated[
@@ -54,16 +52,19 @@ def ptychotomo(
         bool | None, _of(_RESULT, "--signs/--no-signs", help="δ and β are not negative (default).")
     ] = None,
     support: Annotated[
-        float | None, _of(_RESULT, help="Radius in voxels about the axis beyond which there is nothing; 0: no bound.")
+        float | None,
+        _of(_RESULT, help="Radius in voxels about the axis beyond which there is nothing; 0: no bound."),
     ] = None,
     halves: Annotated[
-        bool | None, _of(_RESULT, "--halves", help="Reconstruct two halves of the angles as well: shell correlation.")
+        bool | None,
+        _of(_RESULT, "--halves", help="Reconstruct two halves of the angles as well: shell correlation."),
     ] = None,
     seed: Annotated[int | None, _of(_RESULT, help="Of what is random; default 0.")] = None,
     modes: Annotated[int | None, _of(_MODEL, help="Incoherent modes of the probe; default 1.")] = None,
     own_probes: Annotated[bool | None, _of(_MODEL, "--own-probes", help="Each angle has a probe of its own.")] = None,
     probe: Annotated[
-        str | None, _of(_MODEL, help="Where it starts: auto (default), file, pattern, aperture, or a file of its own.")
+        str | None,
+        _of(_MODEL, help="Where it starts: auto (default), file, pattern, aperture, or a file of its own."),
     ] = None,
     aperture: Annotated[float | None, _of(_MODEL, help="For --probe aperture: diameter in object pixels.")] = None,
     defocus: Annotated[float | None, _of(_MODEL, help="From focus to sample, µm, for the first probe.")] = None,
@@ -75,7 +76,8 @@ def ptychotomo(
     ] = None,
     angle_unit: Annotated[str | None, _of(_SCAN, help="Of --angles: degrees (default) or radians.")] = None,
     reverse_angles: Annotated[
-        bool | None, _of(_SCAN, "--reverse-angles", help="The sample turns the other way round: angles are negated.")
+        bool | None,
+        _of(_SCAN, "--reverse-angles", help="The sample turns the other way round: angles are negated."),
     ] = None,
     center: Annotated[float | None, _of(_SCAN, help="Column of the rotation axis; default: the middle.")] = None,
     origin: Annotated[
@@ -83,7 +85,8 @@ def ptychotomo(
         _of(_SCAN, help="stage (default: positions of all angles have one origin) or middle (each its own)."),
     ] = None,
     rotation_axis: Annotated[
-        str | None, _of(_SCAN, help="It runs along the rows (default: columns cross it) or columns of the frames.")
+        str | None,
+        _of(_SCAN, help="It runs along the rows (default: columns cross it) or columns of the frames."),
     ] = None,
     sign: Annotated[int | None, _of(_SCAN, help="1 (default): waves exp(+ikz); -1: frames of waves exp(-ikz).")] = None,
     dataset: Annotated[str | None, _of(_SCAN, help="Dataset of the frames, where an HDF5 file leaves it open.")] = None,
@@ -105,26 +108,16 @@ def ptychotomo(
     pixel_size: options.PixelSize = None,
     energy: options.Energy = None,
     distance: options.Distance = None,
-    cluster: options.Cluster = None,
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    memory: options.Memory = None,
-    devices: options.Devices = None,
-    workers_per_device: options.WorkersPerDevice = None,
-    device_memory: options.DeviceMemory = None,
-    queue: options.Queue = None,
-    account: options.Account = None,
-    walltime: options.Walltime = None,
-    interface: options.Interface = None,
-    workers_per_job: options.WorkersPerJob = None,
-    slurm_extra: options.SlurmExtra = None,
+    where: Any = None,
     slab_rows: Annotated[
-        str | None, _of(_RUN, help="Rows of the slabs of the volume: auto (default: what memory allows), or a number.")
+        str | None,
+        _of(_RUN, help="Rows of the slabs of the volume: auto (default: what memory allows), or a number."),
     ] = None,
     checkpoint_every: Annotated[
-        str | None, _of(_RUN, help="Epochs (20it) between two checkpoints, or never; minutes mean every fifth epoch.")
+        str | None,
+        _of(_RUN, help="Epochs (20it) between two checkpoints, or never; minutes mean every fifth epoch."),
     ] = None,
-    config: Annotated[Path | None, _of(_RUN, help="Settings from a run.yaml; options given here win.")] = None,
+    config: options.Config = None,
     plan: Annotated[bool, _of(_RUN, "--plan", help="Print memory, bytes and time; then stop.")] = False,
     resume: Annotated[bool, _of(_RUN, "--resume", help="Go on with a run that was interrupted.")] = False,
     pictures: Annotated[
@@ -137,14 +130,11 @@ def ptychotomo(
     given: dict[str, Any] = dict(locals())
     for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures", "option"):
         del given[name]
-    given = {name: value for name, value in given.items() if value is not None}
     if option:
         given["options"] = option
     from dtomo.settings import JointSettings
 
-    if config is None and not {"scan", "output"} <= given.keys():
-        raise UserError("dtomo ptychotomo takes SCAN and OUT, or --config with both; see dtomo ptychotomo --help")
-    settings = JointSettings.read(config, **given) if config else JointSettings(**given)
+    settings = options.settings_of(JointSettings, "ptychotomo:SCAN and OUT", config, given, "scan", "output")
     from dtomo.ptychotomo.job import run
 
     done = run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
-from dtomo.errors import UserError
 
 FORKED_WITH = ("dtomo.recon.slab", "dtomo.recon.loaded")
 """What workers need, imported while this process checks the scan."""
@@ -14,6 +13,7 @@ FORKED_WITH = ("dtomo.recon.slab", "dtomo.recon.loaded")
 _RESULT = "The reconstruction"
 
 
+@options.on_workers
 def recon(
     scan: Annotated[
         Path | None, typer.Argument(help="Raw scan: HDF5, NeXus, TIFF folder, Zarr.", show_default=False)
@@ -71,19 +71,7 @@ def recon(
     pixel_size: options.PixelSize = None,
     energy: options.Energy = None,
     distance: options.Distance = None,
-    cluster: options.Cluster = None,
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    memory: options.Memory = None,
-    devices: options.Devices = None,
-    workers_per_device: options.WorkersPerDevice = None,
-    device_memory: options.DeviceMemory = None,
-    queue: options.Queue = None,
-    account: options.Account = None,
-    walltime: options.Walltime = None,
-    interface: options.Interface = None,
-    workers_per_job: options.WorkersPerJob = None,
-    slurm_extra: options.SlurmExtra = None,
+    where: Any = None,
     levels: Annotated[
         int | None,
         typer.Option(help="Levels of OME-Zarr; default: to 256 voxels, 1: no pyramid.", rich_help_panel=_RESULT),
@@ -96,10 +84,7 @@ def recon(
     checkpoint_every: options.CheckpointEvery = None,
     stage: options.Stage = None,
     scratch: options.Scratch = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Settings from a run.yaml; options given here win.", rich_help_panel="Where it runs"),
-    ] = None,
+    config: options.Config = None,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Print memory, bytes, tasks and time; then stop.", rich_help_panel="Where it runs"),
@@ -126,10 +111,7 @@ def recon(
     from dtomo.recon import run
     from dtomo.settings import ReconSettings
 
-    given = {name: value for name, value in given.items() if value is not None}
-    if config is None and not {"scan", "output"} <= given.keys():
-        raise UserError("dtomo recon takes SCAN and OUT, or --config with both; see dtomo recon --help")
-    settings = ReconSettings.read(config, **given) if config else ReconSettings(**given)
+    settings = options.settings_of(ReconSettings, "recon:SCAN and OUT", config, given, "scan", "output")
     run(
         settings,
         plan_only=plan,

@@ -43,22 +43,28 @@ class Column(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ArrayColumn:
-    """An array in memory, sent whole to each worker, once."""
+class _OfArray:
+    """What has shape and dtype of an array, which is read in some way."""
 
-    array: NDArray[Any]
-    location: str = "array in memory"
-    kept: bool = True
+    array: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(sample, …)"""
-        return tuple(self.array.shape)
+        return tuple(int(size) for size in self.array.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the array."""
-        return self.array.dtype
+        return np.dtype(self.array.dtype)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrayColumn(_OfArray):
+    """An array in memory, sent whole to each worker, once."""
+
+    location: str = "array in memory"
+    kept: bool = True
 
     def read(self, index: Index) -> NDArray[Any]:
         """Some of it."""
@@ -86,21 +92,10 @@ class NpyColumn:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ZarrColumn:
+class ZarrColumn(_OfArray):
     """A Zarr array."""
 
-    array: Any
     kept: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(sample, …)"""
-        return tuple(int(size) for size in self.array.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the array."""
-        return np.dtype(self.array.dtype)
 
     @property
     def location(self) -> str:
@@ -113,22 +108,11 @@ class ZarrColumn:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DaskColumn:
+class DaskColumn(_OfArray):
     """A Dask array, computed sample by sample in the process that needs them."""
 
-    array: Any
     location: str = "Dask array"
     kept: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(sample, …)"""
-        return tuple(int(size) for size in self.array.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the array."""
-        return np.dtype(self.array.dtype)
 
     def read(self, index: Index) -> NDArray[Any]:
         """Some of it."""

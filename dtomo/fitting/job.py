@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtomo import __version__, io
+from dtomo import io
 from dtomo.dashboard.feed import TOPIC, show_run
 from dtomo.distributed import clusters
 from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
-from dtomo.errors import UserError
 from dtomo.fitting.callbacks import Callback, EarlyStopping, JsonLines, callback_of
 from dtomo.fitting.data import Columns, Split
 from dtomo.fitting.fits import BATCH, check_clip, made_with, running
@@ -23,10 +22,10 @@ from dtomo.fitting.inputs import asked_optimizer, make_model, merged, open_data
 from dtomo.fitting.loop import Loop, Plan, save_split
 from dtomo.fitting.model import steps_of, trainable_of
 from dtomo.io.checkpoints import Checkpoints, Schedule
-from dtomo.io.output import clear, mark_folder, progress_folder, unlocked_at_end
+from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.runs import record
-from dtomo.runs.session import Say, resources_of, resumable, speaker
+from dtomo.runs.session import Say, begin_folder, check_folder_name, resources_of, resumable, speaker
 from dtomo.settings import FitSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -118,8 +117,7 @@ def run(
         Stopped part-way; the run can be resumed.
     """
     started, say, output = time.monotonic(), speaker(quiet), settings.output
-    if output.suffix:
-        raise UserError(f"{output}: results are a folder of files, so give a name without {output.suffix}")
+    check_folder_name(output)
     asked = _set_up(settings)
     if plan_only:
         print("\n".join(asked.lines()))
@@ -141,7 +139,7 @@ def run(
         loop = Loop(asked.trainable, asked.steps, runner, asked.columns, asked.split, asked.plan, told, kept)
         loop.first_look()
         with resumable(output), unlocked_at_end(output), shown.on_page():
-            _begin(settings, inputs, resumed=found is not None)
+            begin_folder(settings, inputs, "fit", resumed=found is not None)
             save_split(output, asked.split)
             history = loop.run()
             asked.trainable.save(output)
@@ -172,19 +170,6 @@ def _set_up(settings: FitSettings) -> _Asked:
     if settings.patience is not None:
         callbacks.append(EarlyStopping(settings.patience))
     return _Asked(columns, split, plan, trainable, steps, callbacks)
-
-
-def _begin(settings: FitSettings, inputs: list[dict[str, Any]], *, resumed: bool) -> None:
-    """From here on the output counts as unfinished, with its settings beside it."""
-    output = settings.output
-    progress = Progress(progress_folder(output))
-    if not resumed and output.is_dir():
-        clear(output)
-    progress.start(output)
-    mark_folder(output, {"version": __version__, "kind": "fit"})
-    if not resumed:
-        record.write_run(output, settings, inputs, {})
-    progress.save_settings({"settings": settings.that_decide_the_result()})
 
 
 def _checkpoints(settings: FitSettings, asked: _Asked) -> Checkpoints:

@@ -22,6 +22,7 @@ from dtomo.fitting.callbacks import Callback, name_of
 from dtomo.fitting.checks import Arrays, refuse_not_finite
 from dtomo.fitting.data import Columns, Split, block_size, blocks_of
 from dtomo.fitting.history import Epoch, History
+from dtomo.fitting.model import Trainable
 from dtomo.fitting.runner import Runner, Work
 from dtomo.io.checkpoints import Checkpoints
 
@@ -126,7 +127,7 @@ class Loop:
 
     def __init__(
         self,
-        trainable: Any,
+        trainable: Trainable,
         steps: Any,
         runner: Runner,
         columns: Columns,

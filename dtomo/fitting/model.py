@@ -327,7 +327,7 @@ def optimizer_of(given: Any) -> Optimizer:
     )
 
 
-def trainable_of(model: Any, loss: Any = None) -> Any:
+def trainable_of(model: Any, loss: Any = None) -> Trainable:
     """What the loop sees of a model: an `ArrayTrainable`, or a ``TorchTrainable`` of a module of Torch's.
 
     Raises

@@ -312,11 +312,6 @@ class TorchSteps:
         torch.set_rng_state(state["random"])
 
 
-def is_module(model: Any) -> bool:
-    """Whether a model is one of Torch's."""
-    return isinstance(model, nn.Module)
-
-
 def trained(module: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that require gradients, by name, each once."""
     return {name: value for name, value in module.named_parameters() if value.requires_grad}

@@ -1,14 +1,19 @@
-"""A run and its user: lines on the terminal, what it computes on, and how Ctrl-C leaves it."""
+"""A run and its user: lines on the terminal, what it computes on, how its folder begins, how Ctrl-C leaves it."""
 
 import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from dtomo import __version__
 from dtomo.distributed import clusters
 from dtomo.distributed.cuda import device_share
-from dtomo.errors import StoppedError
+from dtomo.errors import StoppedError, UserError
+from dtomo.io.output import clear, mark_folder, progress_folder
+from dtomo.io.progress import Progress
+from dtomo.runs import record
 from dtomo.settings import RunSettings
 
 Say = Callable[[str], None]
@@ -50,6 +55,35 @@ def resources_of(settings: RunSettings, say: Say) -> clusters.Resources:
     if wanted.devices and wanted.device_share is None:
         say("note: CuPy and a driver are not both here, so workers own their devices but compute on the CPU")
     return wanted
+
+
+def check_folder_name(output: Path) -> None:
+    """Refuse the name of a file for results that are a folder (UserError)."""
+    if output.suffix:
+        raise UserError(f"{output}: results are a folder of files, so give a name without {output.suffix}")
+
+
+def begin_folder(settings: RunSettings, inputs: list[dict[str, Any]], kind: str, *, resumed: bool) -> None:
+    """From here on the folder of results counts as unfinished, with its settings beside it.
+
+    Parameters
+    ----------
+    settings, inputs
+        Of the run; see `dtomo.runs.record`.
+    kind
+        Of the results, as the mark in the folder says.
+    resumed
+        Whether it goes on with what is there.
+    """
+    output = settings.output
+    progress = Progress(progress_folder(output))
+    if not resumed and output.is_dir():
+        clear(output)
+    progress.start(output)
+    mark_folder(output, {"version": __version__, "kind": kind})
+    if not resumed:
+        record.write_run(output, settings, inputs, {})
+    progress.save_settings({"settings": settings.that_decide_the_result()})
 
 
 @contextlib.contextmanager

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtomo import __version__, io
+from dtomo import io
 from dtomo.distributed import clusters
 from dtomo.distributed.progress import Counter, duration
 from dtomo.errors import StoppedError, UserError
-from dtomo.io.output import clear, mark_folder, progress_folder, unlocked_at_end
+from dtomo.io.output import clear, progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.runs import record
-from dtomo.runs.session import Say, resources_of, resumable, speaker
+from dtomo.runs.session import Say, begin_folder, check_folder_name, resources_of, resumable, speaker
 from dtomo.settings import AlignSettings
 from dtomo.subtomo import cost, refine, results
 from dtomo.subtomo.align import Pass, run_pass
@@ -85,7 +85,7 @@ def run(
         Stopped part-way; the run can be resumed.
     """
     started, say = time.monotonic(), speaker(quiet)
-    _check_name(settings.output)
+    check_folder_name(settings.output)
     inputs = open_inputs(settings)
     check_search(settings, inputs.fixed.boxes.size, inputs.fixed.pixel_size)
     for note in inputs.warnings:
@@ -108,7 +108,7 @@ def run(
         if client is None and not plan.here:
             client = stack.enter_context(clusters.connect(wanted, say=say))
         with resumable(settings.output), whole_or_gone(settings.output), unlocked_at_end(settings.output):
-            _begin(settings, described, resumed=found is not None)
+            begin_folder(settings, described, "subtomo", resumed=found is not None)
             with using_threads(wanted.threads if plan.here else None):
                 summary = _Work(settings, inputs, client, say, quiet, wanted.device_share is not None).done()
             stack.close()
@@ -130,7 +130,7 @@ def average_run(settings: AlignSettings, *, overwrite: bool = False, quiet: bool
         Bad input or a refused request; nothing was touched.
     """
     say = speaker(quiet)
-    _check_name(settings.output)
+    check_folder_name(settings.output)
     inputs = open_inputs(settings)
     for note in inputs.warnings:
         say(f"note: {note}")
@@ -141,7 +141,7 @@ def average_run(settings: AlignSettings, *, overwrite: bool = False, quiet: bool
     with contextlib.ExitStack() as stack:
         client = None if plan.here else stack.enter_context(clusters.connect(wanted, say=say))
         with resumable(settings.output), whole_or_gone(settings.output), unlocked_at_end(settings.output):
-            _begin(settings, record.describe_inputs(inputs.files), resumed=False)
+            begin_folder(settings, record.describe_inputs(inputs.files), "subtomo", resumed=False)
             with using_threads(wanted.threads if plan.here else None):
                 summary = _Work(settings, inputs, client, say, quiet, wanted.device_share is not None).averaged()
             stack.close()
@@ -245,26 +245,8 @@ def whole_or_gone(output: Path) -> Iterator[None]:
         raise
 
 
-def _check_name(output: Path) -> None:
-    if output.suffix:
-        raise UserError(f"{output}: results are a folder of files, so give a name without {output.suffix}")
-
-
 def _left_out(step: Step) -> list[int]:
     return [int(number) for number in np.flatnonzero(~step.poses.read)]
-
-
-def _begin(settings: AlignSettings, inputs: list[dict[str, Any]], *, resumed: bool) -> None:
-    """From here on the output counts as unfinished, with its settings beside it."""
-    output = settings.output
-    progress = Progress(progress_folder(output))
-    if not resumed and output.is_dir():
-        clear(output)
-    progress.start(output)
-    mark_folder(output, {"version": __version__, "kind": "subtomo"})
-    if not resumed:
-        record.write_run(output, settings, inputs, {})
-    progress.save_settings({"settings": settings.that_decide_the_result()})
 
 
 def _told(summary: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
+from dtomo.cli.options import of as _of
 from dtomo.errors import UserError
 
 _PARTICLES = "The particles"
@@ -15,10 +16,7 @@ _RESULT = "The averages"
 _RUN = "Where it runs"
 
 
-def _of(panel: str, *names: str, help: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
-
-
+@options.on_workers
 def align(
     scan: Annotated[
         Path | None,
@@ -71,7 +69,8 @@ def align(
         str | None, _of(_SEARCH, help="flcf (default), or nxcf: over the deviation of the whole box.")
     ] = None,
     shift_prior: Annotated[
-        float | None, _of(_SEARCH, help="Voxels; shifts that differ from the list's by more count less; default: none.")
+        float | None,
+        _of(_SEARCH, help="Voxels; shifts that differ from the list's by more count less; default: none."),
     ] = None,
     rotation_prior: Annotated[float | None, _of(_SEARCH, help="Degrees; the same of rotations; default: none.")] = None,
     low_pass: Annotated[float | None, _of(_SEARCH, help="Å; of what the run begins with; default 60.")] = None,
@@ -85,20 +84,8 @@ def align(
         bool | None, _of(_RESULT, "--weighting", help="Particles count by exp(score - 1) in averages.")
     ] = None,
     seed: Annotated[int | None, _of(_RESULT, help="Of what is random; default 0.")] = None,
-    cluster: options.Cluster = None,
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    memory: options.Memory = None,
-    devices: options.Devices = None,
-    workers_per_device: options.WorkersPerDevice = None,
-    device_memory: options.DeviceMemory = None,
-    queue: options.Queue = None,
-    account: options.Account = None,
-    walltime: options.Walltime = None,
-    interface: options.Interface = None,
-    workers_per_job: options.WorkersPerJob = None,
-    slurm_extra: options.SlurmExtra = None,
-    config: Annotated[Path | None, _of(_RUN, help="Settings from a run.yaml; options given here win.")] = None,
+    where: Any = None,
+    config: options.Config = None,
     plan: Annotated[bool, _of(_RUN, "--plan", help="Print memory, tasks and time; then stop.")] = False,
     resume: Annotated[bool, _of(_RUN, "--resume", help="Go on after the last iteration that is whole.")] = False,
     pictures: Annotated[
@@ -117,12 +104,9 @@ def align(
         elif scan is not None:
             raise UserError("give the particle list once: as LIST, or with --particle-list")
         given["scan"] = particle_list
-    given = {name: value for name, value in given.items() if value not in (None, [])}
     from dtomo.settings import AlignSettings
 
-    if config is None and not {"scan", "output"} <= given.keys():
-        raise UserError("dtomo subtomo align takes LIST and OUT, or --config with both; see dtomo subtomo align --help")
-    settings = AlignSettings.read(config, **given) if config else AlignSettings(**given)
+    settings = options.settings_of(AlignSettings, "subtomo align:LIST and OUT", config, given, "scan", "output")
     from dtomo.subtomo.job import run
 
     done = run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)

@@ -1,13 +1,14 @@
 """``dtomo subtomo average`` and ``fsc``: what the particles of a list give as they lie, and how two volumes agree."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dtomo.cli import options
 
 
+@options.on_workers
 def average(
     particle_list: Annotated[Path, typer.Argument(metavar="LIST", help="Particle list.", show_default=False)],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the results.", show_default=False)],
@@ -25,25 +26,17 @@ def average(
     ] = None,
     box: Annotated[int | None, typer.Option(help="Side of these boxes, voxels.")] = None,
     halves: Annotated[str | None, typer.Option(help="Of a list that has none: random (default) or parity.")] = None,
-    cluster: options.Cluster = None,
-    workers: options.Workers = None,
-    threads: options.Threads = None,
-    memory: options.Memory = None,
-    devices: options.Devices = None,
-    workers_per_device: options.WorkersPerDevice = None,
+    where: Any = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Average the particles of LIST in their poses: two halves, their FSC, and all of them."""
-    given = {
-        name: value
-        for name, value in locals().items()
-        if value is not None and name not in ("particle_list", "overwrite", "quiet")
-    }
+    given = {name: value for name, value in locals().items() if name not in ("particle_list", "overwrite", "quiet")}
     from dtomo.settings import AlignSettings
     from dtomo.subtomo.job import average_run
 
-    settings = AlignSettings(scan=particle_list, adaptive=False, **given)
+    given |= {"scan": particle_list, "adaptive": False}
+    settings = options.settings_of(AlignSettings, "subtomo average:LIST and OUT", None, given, "scan", "output")
     average_run(settings, overwrite=overwrite, quiet=quiet)
 
 
