@@ -177,6 +177,15 @@ def test_all_rotations_are_as_far_apart_as_asked(off: Scene) -> None:
     compared = dataclasses.replace(step, number=1, curves=(half_curve(off.truth, off.truth, None, PIXEL),))
     assert refine.search_of(inputs.fixed, compared, settings).increment == 20.0
     assert refine.search_of(inputs.fixed, dataclasses.replace(compared, number=2), settings).increment < 20.0
+    coarse = settings_for(off, angle_increment=15.0)
+    finer = refine.search_of(inputs.fixed, dataclasses.replace(compared, number=2), coarse).increment
+    degrees = np.degrees(compared.resolution / coarse.particle_diameter)
+    assert finer == pytest.approx(degrees, rel=0.02)
+    assert finer < 15.0
+    assert (
+        refine.search_of(inputs.fixed, compared, settings_for(off, angle_increment=15.0, adaptive=False)).increment
+        == 15
+    )
 
 
 def test_priors_hold_poses_near_those_of_the_list(off: Scene) -> None:
@@ -193,6 +202,15 @@ def test_priors_hold_poses_near_those_of_the_list(off: Scene) -> None:
     assert moved[1.0] < 0.6 * moved[None]
     with pytest.raises(UserError, match="score"):
         settings_for(off, score="ncc")
+    shifted = dataclasses.replace(inputs.poses, shifts=inputs.poses.shifts + np.array([5.0, 0, 0]))
+    binned = settings_for(off, iterations=1, angle_shells=1, binning=2, shift_prior=0.3)
+    found = refine.next_step(
+        dataclasses.replace(inputs.fixed, starts=shifted),
+        refine.begin(inputs.fixed, inputs.poses, inputs.references, binned),
+        binned,
+    )
+    off_start = np.linalg.norm(found.poses.shifts - shifted.shifts, axis=1)
+    assert np.median(off_start) < 2.5  # voxels of the whole box: far from where the particles are
     near = iterated(inputs, settings_for(off, iterations=1, score="nxcf")).poses
     assert np.isfinite(near.scores).all()
     assert (near.scores != iterated(inputs, settings_for(off, iterations=1)).poses.scores).all()
