@@ -86,12 +86,10 @@ def fan_beam(
 
     `slices` is the number of rows, one for each slice; voxels are as high as pixels.
     """
-    height = voxel[0] if isinstance(voxel, tuple) else pixel
     if voxel is None:
         across = pixel * source_axis / source_detector if source_detector else pixel
         voxel = (pixel, across, across)
-    elif not isinstance(voxel, tuple):
-        voxel, height = (voxel, voxel, voxel), voxel
+    height = float(np.ravel(voxel)[0])
     return _circular(
         "fan", angles, slices, columns, source_axis, source_detector, (height, pixel), shape, voxel, center, None,
         (0, 0, 0), 0,

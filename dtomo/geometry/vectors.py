@@ -191,7 +191,7 @@ def _coarser(pixels: int, step: Vectors, factor: int) -> tuple[int, Vectors, Vec
     return wanted, step * factor, (wanted * factor - pixels) / 2 * step
 
 
-def _refuse(wrong: NDArray[np.bool_], what: str) -> None:
+def _refuse(wrong: Any, what: str) -> None:
     if np.any(wrong):
         raise UserError(f"view {int(np.argmax(wrong))}: {what}")
 
