@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -74,9 +74,12 @@ class Model(Protocol):
 class Task(Protocol):
     """What travels to workers."""
 
-    def evaluate(self, values: Mapping[str, NDArray[Any]], batch: Any, *, gradient: bool, key: int) -> dict[str, Any]:
-        """Sums over one block for `dtomo.distributed.sums`: ``loss``, ``count``; with `gradient` ``gradients``;
-        ``metrics``, ``buffers`` and ``used`` where there are such. Random numbers are made from `key`."""
+    def evaluate_blocks(
+        self, values: Mapping[str, NDArray[Any]], blocks: Iterable[tuple[Any, int]], *, gradient: bool
+    ) -> Iterator[dict[str, Any]]:
+        """Sums over each block, a batch and a key, in order, for `dtomo.distributed.sums`: ``loss``, ``count``; with
+        `gradient` ``gradients``; ``metrics``, ``buffers`` and ``used`` where there are such. Random numbers are made
+        from the key."""
         ...
 
 
@@ -144,8 +147,15 @@ class ArrayTask:
 
     model: Any
 
+    def evaluate_blocks(
+        self, values: Mapping[str, NDArray[Any]], blocks: Iterable[tuple[Any, int]], *, gradient: bool
+    ) -> Iterator[dict[str, Any]]:
+        """Block after block; the model's own code may use all threads."""
+        for batch, key in blocks:
+            yield self.evaluate(values, batch, gradient=gradient, key=key)
+
     def evaluate(self, values: Mapping[str, NDArray[Any]], batch: Any, *, gradient: bool, key: int) -> dict[str, Any]:
-        """See `Task`.
+        """Sums over one block; see `Task`.
 
         Raises
         ------

@@ -68,12 +68,9 @@ class Here:
 
     def sums(self, values: Mapping[str, NDArray[Any]], work: Work, numbers: range) -> dict[Node, Any]:
         """Sums over blocks `numbers` of the work, by node of the tree."""
-        return partial_sums(((number, self._evaluated(values, work, number)) for number in numbers), len(work.blocks))
-
-    def _evaluated(self, values: Mapping[str, NDArray[Any]], work: Work, number: int) -> dict[str, Any]:
-        batch = self.reader.batch(work.blocks[number])
-        made: dict[str, Any] = self.task.evaluate(values, batch, gradient=work.gradient, key=work.key(number))
-        return made
+        blocks = ((self.reader.batch(work.blocks[number]), work.key(number)) for number in numbers)
+        made = self.task.evaluate_blocks(values, blocks, gradient=work.gradient)
+        return partial_sums(zip(numbers, made, strict=True), len(work.blocks))
 
 
 class Runner(abc.ABC):

@@ -10,15 +10,13 @@ everywhere in this package, and what goes to Torch's optimizers is Torch's. No r
 complex numbers as pairs of reals.
 
 Buffers (running means of batch normalisation …): each block begins with those of the last step; what the blocks make of
-them is averaged by their counts. Random numbers (dropout) are keyed by `key`, which must say which block it is. Both
-are then the same on any number of workers.
+them is averaged by their counts, so that they are the same on any number of workers. Blocks are evaluated by
+`dtomo.fitting.torch_task`.
 """
 
-import contextlib
-import dataclasses
 import inspect
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,139 +25,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dtomo.device import available
 from dtomo.errors import UserError, shown
 from dtomo.fitting.model import write_parameters
-from dtomo.threads import get_threads
+from dtomo.fitting.torch_task import Loss, TorchTask, from_numpy, to_numpy, trained
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-Batch: TypeAlias = "NDArray[Any] | tuple[NDArray[Any], ...]"
-Loss: TypeAlias = Callable[..., Any]
-
-_LARGE = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
-"""dtypes that Torch hardly computes with, and what holds their values."""
-
-
-@dataclasses.dataclass
-class TorchTask:
-    """What travels to workers: the module and its loss. One evaluation at a time.
-
-    Attributes
-    ----------
-    module
-        Of the user's class; on the worker a copy.
-    loss
-        ``loss(prediction, target)``, or None: the module's own ``loss(*batch)``. Either returns a mean (a real
-        scalar), one number for each sample, or ``(sum, count)``.
-    """
-
-    module: nn.Module
-    loss: Loss | None = None
-
-    def evaluate(self, values: Mapping[str, NDArray[Any]], batch: Batch, *, gradient: bool, key: int) -> dict[str, Any]:
-        """Sums over one block, fit for `dtomo.distributed.sums.tree_sum`.
-
-        Parameters
-        ----------
-        values
-            Parameters and buffers by name.
-        batch
-            Arrays whose first axis is the sample: the last one is the target, the others are the module's arguments;
-            a single array is both.
-        gradient
-            Whether the block is trained on: module in training mode, gradients. Else it is in evaluation mode.
-        key
-            What random numbers are made from.
-
-        Returns
-        -------
-        dict
-            ``loss`` (float), ``count`` (float); with `gradient` ``gradients`` (∂L/∂z̄ for complex parameters, zeros
-            for a parameter that the loss does not depend on), ``used`` (whether it does) and ``buffers`` (times the
-            count); without, ``metrics``: what the module's own ``metrics(*batch)`` returns, sums by name.
-
-        Raises
-        ------
-        UserError
-            A loss that is none.
-        """
-        devices = range(torch.cuda.device_count() if self._cuda() else 0)
-        with _threads(), _modes(self.module), torch.random.fork_rng(devices=devices):
-            torch.manual_seed(key)
-            self._load(values)
-            self.module.train(gradient)
-            tensors = [self._tensor(one) for one in (batch if isinstance(batch, tuple) else (batch,))]
-            return self._trained(tensors) if gradient else self._validated(tensors)
-
-    def _trained(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-        parameters = trained(self.module)
-        for parameter in parameters.values():
-            parameter.grad = None
-        total, count = self._loss(tensors)
-        if total.requires_grad:
-            total.backward()
-        found = {name: parameter.grad for name, parameter in parameters.items()}
-        for parameter in parameters.values():
-            parameter.grad = None
-        return {
-            "loss": float(total.detach()),
-            "count": count,
-            "gradients": {
-                name: _half(to_numpy(parameters[name].new_zeros(parameters[name].shape) if slope is None else slope))
-                for name, slope in found.items()
-            },
-            "used": {name: float(slope is not None) for name, slope in found.items()},
-            "buffers": {
-                name: count * to_numpy(buffer).astype(np.result_type(to_numpy(buffer).dtype, np.float64))
-                for name, buffer in self.module.named_buffers()
-            },
-        }
-
-    def _validated(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-        with torch.no_grad():
-            total, count = self._loss(tensors)
-            own = getattr(self.module, "metrics", None)
-            metrics = {name: float(value) for name, value in own(*tensors).items()} if callable(own) else {}
-        return {"loss": float(total), "count": count, "metrics": metrics}
-
-    def _loss(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, float]:
-        """Sum and count of a block, from whatever form the user's loss has."""
-        samples = len(tensors[0])
-        if self.loss is None:
-            made = self.module.loss(*tensors)
-        else:
-            made = self.loss(self.module(*(tensors[:-1] or tensors)), tensors[-1])
-        total, count = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        if not isinstance(total, torch.Tensor) or total.is_complex():
-            what = "a complex tensor" if isinstance(total, torch.Tensor) else shown(repr(total))
-            raise UserError(f"the loss of {type(self.module).__name__} is a real tensor; got {what}")
-        if count is not None:
-            return total.sum(), float(count)
-        if total.ndim == 0:
-            return total * samples, float(samples)
-        if total.shape == (samples,):
-            return total.sum(), float(samples)
-        raise UserError(
-            f"the loss of {type(self.module).__name__} is a mean, one number for each of {samples} samples, or "
-            f"(sum, count); got a tensor of shape {tuple(total.shape)}"
-        )
-
-    def _cuda(self) -> bool:
-        held = next((tensor for tensor in (*self.module.parameters(), *self.module.buffers())), None)
-        return torch.cuda.is_available() and (available() or (held is not None and held.is_cuda))
-
-    def _load(self, values: Mapping[str, NDArray[Any]]) -> None:
-        if self._cuda():
-            self.module.to("cuda")
-        with torch.no_grad():
-            for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
-                if name in values:
-                    tensor.copy_(from_numpy(values[name]))
-
-    def _tensor(self, values: NDArray[Any]) -> torch.Tensor:
-        tensor = from_numpy(np.asarray(values).astype(_LARGE.get(values.dtype, values.dtype), copy=False))
-        # a copy in Torch's own memory, which is aligned: bits of products depend on where vectors begin
-        return tensor.to("cuda") if self._cuda() else tensor.clone()
 
 
 class TorchTrainable:
@@ -310,49 +180,6 @@ class TorchSteps:
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         torch.set_rng_state(state["random"])
-
-
-def trained(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that require gradients, by name, each once."""
-    return {name: value for name, value in module.named_parameters() if value.requires_grad}
-
-
-def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """A copy on the host; conjugates that Torch has put off are made."""
-    return np.array(tensor.detach().cpu().resolve_conj().resolve_neg().numpy())
-
-
-def from_numpy(values: NDArray[Any]) -> torch.Tensor:
-    """A tensor of an array's values; the memory is the array's where that may be written to."""
-    array = np.ascontiguousarray(values).reshape(np.shape(values))
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def _half(slope: NDArray[Any]) -> NDArray[Any]:
-    """∂L/∂z̄ of Torch's gradient."""
-    return slope / slope.dtype.type(2) if np.iscomplexobj(slope) else slope
-
-
-@contextlib.contextmanager
-def _modes(module: nn.Module) -> Iterator[None]:
-    """The parts of a module are in training mode afterwards where they were."""
-    before = {part: part.training for part in module.modules()}
-    try:
-        yield
-    finally:
-        for part, training in before.items():
-            part.training = training
-
-
-@contextlib.contextmanager
-def _threads() -> Iterator[None]:
-    """Torch computes with this process's share of the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(get_threads())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def named_optimizer(name: str, rate: float | None) -> Callable[[Any], torch.optim.Optimizer]:

@@ -12,7 +12,8 @@ from dtomo.errors import UserError
 
 torch = pytest.importorskip("torch")
 
-from dtomo.fitting.torch_models import TorchSteps, TorchTrainable, to_numpy  # noqa: E402
+from dtomo.fitting.torch_models import TorchSteps, TorchTrainable  # noqa: E402
+from dtomo.fitting.torch_task import to_numpy  # noqa: E402
 
 RNG = np.random.default_rng(1)
 
@@ -61,10 +62,8 @@ def sums(model: TorchTrainable, batch: Any, size: int, *, gradient: bool = True,
     """As workers would: of a copy of the task, block by block."""
     task = cloudpickle.loads(cloudpickle.dumps(model.task))
     values = {**model.parameters(), **model.buffers()}
-    return tree_sum(
-        task.evaluate(values, block, gradient=gradient, key=key + number)
-        for number, block in enumerate(blocks_of(batch, size))
-    )
+    blocks = [(block, key + number) for number, block in enumerate(blocks_of(batch, size))]
+    return tree_sum(task.evaluate_blocks(values, blocks, gradient=gradient))
 
 
 def fitted(model: TorchTrainable, steps: TorchSteps, batch: Any, size: int, count: int) -> list[float]:
