@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
-from dtomo.geometry.vectors import Beam, VectorGeometry
+from dtomo.geometry.vectors import Beam, VectorGeometry, numbers_of, size_of
 
 Shape = tuple[int, int, int]
 Size = float | tuple[float, float, float]
@@ -54,8 +54,10 @@ def cone_beam(
         Column and row of the untilted detector that the perpendicular ray meets; default the middle. Where `center`
         is not the column of the axis the whole detector lies aside.
     roll, yaw, pitch
-        The detector is turned about the perpendicular ray, then about its rows' direction (z), then about its columns',
-        and stays where the perpendicular ray meets it.
+        Degrees. The detector is turned about the perpendicular ray (the direction of columns towards that of rows),
+        then about the direction its rows then have (the beam towards columns), then about the direction its columns
+        then have (rows towards the beam). The point that the perpendicular ray meets stays where it is; with `center`
+        or `center_row` that is not the middle of the detector, which goes round it.
     rise
         How far source and detector go along z in a turn.
 
@@ -87,9 +89,11 @@ def fan_beam(
     `slices` is the number of rows, one for each slice; voxels are as high as pixels.
     """
     if voxel is None:
-        across = pixel * source_axis / source_detector if source_detector else pixel
+        pixel = float(_lengths(pixel, "size of a pixel", 1)[0])
+        near, far = _distances(source_axis, source_detector)
+        across = pixel * near / far
         voxel = (pixel, across, across)
-    height = float(np.ravel(voxel)[0])
+    height = float(_lengths(voxel, "size of a voxel", 3)[0])
     return _circular(
         "fan", angles, slices, columns, source_axis, source_detector, (height, pixel), shape, voxel, center, None,
         (0, 0, 0), 0,
@@ -120,12 +124,13 @@ def laminography(
         Default the pixel.
     """
     theta, alpha = np.deg2rad(_angles(angles)), np.deg2rad(_finite(tilt, "tilt"))
+    pixel = float(_lengths(pixel, "size of a pixel", 1)[0])
+    rows, columns = size_of(rows, "rows of the detector"), size_of(columns, "columns of the detector")
     zero = np.zeros_like(theta)
     across = np.stack([np.cos(theta), np.sin(theta), zero], 1)
     beam = np.stack([-np.sin(theta) * np.cos(alpha), np.cos(theta) * np.cos(alpha), zero + np.sin(alpha)], 1)
     across, down = across * pixel, np.cross(across, beam) * pixel
-    aside = (columns - 1) / 2 - (center if center is not None else (columns - 1) / 2)
-    below = (rows - 1) / 2 - (center_row if center_row is not None else (rows - 1) / 2)
+    aside, below = _aside(columns, center, "center"), _aside(rows, center_row, "center row")
     return VectorGeometry(
         "parallel", beam, aside * across + below * down, across, down, rows, columns,
         shape or (rows, columns, columns), pixel if voxel is None else voxel,  # type: ignore[arg-type]
@@ -168,12 +173,9 @@ def tilt_series(
         Size of a pixel; voxels are as large if not said.
     """
     t = np.deg2rad(_angles(tilts))
-    phi, lean = (
-        np.deg2rad(np.broadcast_to(np.asarray(a, np.float64), t.shape)) for a in (axis_angle, beam_tilt)
-    )  # fmt: skip
-    moved = np.zeros((t.size, 2)) if shifts is None else np.asarray(shifts, np.float64)
-    if moved.shape != (t.size, 2):
-        raise UserError(f"shifts are (row, column) of each of {t.size} views, not of shape {moved.shape}")
+    phi, lean = _of_views(axis_angle, t.size, "angle of the axis"), _of_views(beam_tilt, t.size, "tilt of the beam")
+    pixel = float(_lengths(pixel, "size of a pixel", 1)[0])
+    moved = _shifts(shifts, t.size)
     zero = np.zeros_like(t)
     across = np.stack([np.cos(t), zero, np.sin(t)], 1)
     beam = np.stack([-np.sin(t) * np.cos(lean), np.sin(lean), np.cos(t) * np.cos(lean)], 1)
@@ -192,13 +194,11 @@ def _circular(
     turns: tuple[float, float, float], rise: float,
 ) -> VectorGeometry:  # fmt: skip
     theta = np.deg2rad(_angles(angles))
-    near, far = _finite(source_axis, "distance to the axis"), _finite(source_detector, "distance to the detector")
-    if not 0 < near <= far:
-        raise UserError(
-            f"from the source it is a positive distance to the axis and at least as far to the detector; got {near:g} "
-            f"and {far:g}"
-        )
-    height, width = np.broadcast_to(np.asarray(pixel, np.float64), 2)
+    near, far = _distances(source_axis, source_detector)
+    height, width = _lengths(pixel, "size of a pixel", 2)
+    rows, columns = size_of(rows, "rows of the detector"), size_of(columns, "columns of the detector")
+    turns = tuple(_finite(turn, "turn of the detector") for turn in turns)  # type: ignore[assignment]
+    rise = _finite(rise, "rise along the axis")
     cosine, sine, zero, one = np.cos(theta), np.sin(theta), np.zeros_like(theta), np.ones_like(theta)
     frame = np.stack([np.stack([cosine, sine, zero]), np.stack([zero, zero, one]), np.stack([-sine, cosine, zero])])
     frame = np.moveaxis(frame, 2, 0)  # of each view: directions of columns, rows, beam
@@ -206,8 +206,7 @@ def _circular(
     place = frame[:, 2] * (far - near) + rise * (theta / (2 * np.pi))[:, None] * frame[:, 1]
     source = -frame[:, 2] * near + rise * (theta / (2 * np.pi))[:, None] * frame[:, 1]
     across, down = turned[:, 0] * width, turned[:, 1] * height
-    aside = 0.0 if center is None else (columns - 1) / 2 - _finite(center, "center")
-    below = 0.0 if center_row is None else (rows - 1) / 2 - _finite(center_row, "center row")
+    aside, below = _aside(columns, center, "center"), _aside(rows, center_row, "center row")
     if beam == "fan":
         source = source + below * down
     size = float(width * near / far) if voxel is None else voxel
@@ -238,6 +237,41 @@ def _angles(values: ArrayLike) -> NDArray[np.float64]:
     if not np.isfinite(array).all():
         raise UserError(f"angle number {int(np.argmin(np.isfinite(array)))} is not a finite number")
     return array
+
+
+def _distances(near: Any, far: Any) -> tuple[float, float]:
+    near, far = _finite(near, "distance to the axis"), _finite(far, "distance to the detector")
+    if not 0 < near <= far:
+        raise UserError(
+            f"from the source it is a positive distance to the axis and at least as far to the detector; got {near:g} "
+            f"and {far:g}"
+        )
+    return near, far
+
+
+def _lengths(value: Any, name: str, count: int) -> NDArray[np.float64]:
+    found = np.broadcast_to(numbers_of(value, name, (1, count)), count)
+    if not (found > 0).all():
+        raise UserError(f"the {name} is positive, not {value!r:.60}")
+    return found
+
+
+def _aside(pixels: int, middle: Any, name: str) -> float:
+    """How many pixels the middle of the detector lies from `middle`."""
+    return 0.0 if middle is None else (pixels - 1) / 2 - _finite(middle, name)
+
+
+def _of_views(values: ArrayLike, views: int, name: str) -> NDArray[np.float64]:
+    """Radians, of each view."""
+    return np.deg2rad(np.broadcast_to(numbers_of(values, f"{name}, for all or of each view,", (1, views)), views))
+
+
+def _shifts(values: ArrayLike | None, views: int) -> NDArray[np.float64]:
+    if values is None:
+        return np.zeros((views, 2))
+    if np.shape(values) != (views, 2):
+        raise UserError(f"shifts are (row, column) of each of {views} views, not of shape {np.shape(values)}")
+    return numbers_of(values, "table of shifts", (2 * views,)).reshape(views, 2)
 
 
 def _finite(value: Any, name: str) -> float:

@@ -76,33 +76,39 @@ class VectorGeometry:
             table = np.ascontiguousarray(np.broadcast_to(table, (views, 3)))
             table.flags.writeable = False
             put(self, name, table)
-        put(self, "rows", _size(self.rows, "rows of the detector"))
-        put(self, "columns", _size(self.columns, "columns of the detector"))
+        put(self, "rows", size_of(self.rows, "rows of the detector"))
+        put(self, "columns", size_of(self.columns, "columns of the detector"))
         if np.shape(self.shape) != (3,):
             raise UserError(f"the shape of a volume is (z, y, x), not {self.shape!r:.60}")
-        put(self, "shape", tuple(_size(n, "voxels of the volume") for n in self.shape))
-        voxel = np.broadcast_to(_numbers(self.voxel, "size of a voxel", (1, 3)), 3)
+        put(self, "shape", tuple(size_of(n, "voxels of the volume") for n in self.shape))
+        voxel = np.broadcast_to(numbers_of(self.voxel, "size of a voxel", (1, 3)), 3)
         if not (voxel > 0).all():
             raise UserError(f"the size of a voxel is positive, not {self.voxel!r:.60}")
         put(self, "voxel", tuple(map(float, voxel)))
-        put(self, "middle", tuple(map(float, _numbers(self.middle, "middle of the volume", (3,)))))
+        put(self, "middle", tuple(map(float, numbers_of(self.middle, "middle of the volume", (3,)))))
         self._check()
 
     def _check(self) -> None:
         size = min(self.voxel)
+        for table in (self.source, self.detector) if self.beam != "parallel" else (self.detector,):
+            _refuse(np.abs(table).max(1) > MOST * size, "a position is more than 1e9 voxels away")
+        for table in (self.column_step, self.row_step):
+            longest = np.abs(table).max(1)
+            wrong = (longest > MOST * size) | (longest < size / MOST)
+            _refuse(wrong, "a step of the detector is no voxels or more than 1e9 voxels long")
         normal = np.cross(self.column_step, self.row_step)
         lengths = [np.linalg.norm(table, axis=1) for table in (self.column_step, self.row_step, normal)]
         flat = lengths[2] <= FLATTEST * lengths[0] * lengths[1]
-        _refuse(flat, "the steps to the next column and row of the detector are zero or in one direction")
+        _refuse(flat, "the steps to the next column and row of the detector are in one direction")
         normal = normal / lengths[2][:, None]
         beam = self.source if self.beam == "parallel" else self.detector - self.source
-        length = np.linalg.norm(beam, axis=1)
-        what = "the direction of the beam is zero" if self.beam == "parallel" else "the source lies on the detector"
-        _refuse(length == 0, what)
-        grazing = np.abs(np.sum(beam * normal, 1)) < FLATTEST * length
+        longest = np.abs(beam).max(1)
+        if self.beam == "parallel":
+            _refuse((longest < 1e-30) | (longest > 1e30), "the direction of the beam is zero or endlessly long")
+        else:
+            _refuse(longest == 0, "the source lies on the detector")
+        grazing = np.abs(np.sum(beam * normal, 1)) < FLATTEST * np.linalg.norm(beam, axis=1)
         _refuse(grazing, "the beam goes along the detector, not through it")
-        for table in (self.source, self.detector) if self.beam != "parallel" else (self.detector,):
-            _refuse(np.abs(table).max(1) > MOST * size, "a position is more than 1e9 voxels away")
         if self.beam == "cone":
             half = self.lengths[::-1] / 2
             inside = (np.abs(self.source - self.middle) < half).all(1)
@@ -135,9 +141,60 @@ class VectorGeometry:
         """A copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return VectorGeometry, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def __repr__(self) -> str:
+        return (
+            f"VectorGeometry({self.beam!r}, {self.views} views, {self.rows} x {self.columns} pixels, "
+            f"shape={self.shape}, voxel={self.voxel}, middle={self.middle})"
+        )
+
+    def matrices(self) -> Vectors:
+        """Where points are seen: ``(views, 3, 4)``, each times (x, y, z, 1) gives (column · w, row · w, w).
+
+        `w` is 1 on the detector and 0 at the source; with a parallel beam it is 1 everywhere. With "fan" the second
+        number is the row itself, not the row times w.
+        """
+        u, v, n, start = self.column_step, self.row_step, np.cross(self.column_step, self.row_step), self.detector
+        square = np.sum(n * n, 1, keepdims=True)
+        dual_u, dual_v = np.cross(v, n) / square, np.cross(n, u) / square
+        found = np.empty((self.views, 3, 4))
+        middle = ((self.columns - 1) / 2, (self.rows - 1) / 2)
+        if self.beam == "parallel":
+            depth = np.sum(self.source * n, 1, keepdims=True)
+            for k, dual in enumerate((dual_u, dual_v)):
+                found[:, k, :3] = dual - np.sum(self.source * dual, 1, keepdims=True) / depth * n
+                found[:, k, 3] = middle[k] - np.sum(found[:, k, :3] * start, 1)
+            found[:, 2] = 0, 0, 0, 1
+            return found
+        way = start - self.source
+        found[:, 2, :3] = n / np.sum(way * n, 1, keepdims=True)
+        for k, dual in enumerate((dual_u, dual_v)):
+            aside = np.sum(way * dual, 1, keepdims=True)
+            if k == 1 and self.beam == "fan":
+                found[:, 1, :3], aside = dual - aside * found[:, 2, :3], 0.0 * aside
+            else:
+                found[:, k, :3] = dual + (middle[k] - aside) * found[:, 2, :3]
+        found[:, :, 3] = -np.sum(found[:, :, :3] * self.source[:, None], 2)
+        if self.beam == "fan":
+            found[:, 1, 3] += middle[1]
+        return found
+
     def of_views(self, numbers: ArrayLike) -> "VectorGeometry":
-        """Some of the views, by number or as a slice."""
-        chosen = numbers if isinstance(numbers, slice) else np.asarray(numbers)
+        """Some of the views, by number, by True and False, or as a slice.
+
+        Raises
+        ------
+        UserError
+            None of the views, or one that there is not.
+        """
+        try:
+            chosen = np.arange(self.views)[numbers if isinstance(numbers, slice) else np.asarray(numbers)]
+        except IndexError:
+            chosen = np.empty(0, np.int64)
+        if not chosen.size:
+            raise UserError(f"views are chosen by number, from 0 to {self.views - 1}, not by {numbers!r:.60}")
         tables = {name: getattr(self, name)[chosen] for name in ("source", "detector", "column_step", "row_step")}
         return self.replace(**tables)
 
@@ -208,17 +265,20 @@ def _vectors(values: ArrayLike, name: str) -> Vectors:
     return table + 0.0  # no negative zeros: equal vectors, equal bits
 
 
-def _numbers(values: Any, name: str, sizes: tuple[int, ...]) -> NDArray[np.float64]:
+def numbers_of(values: Any, name: str, sizes: tuple[int, ...]) -> NDArray[np.float64]:
+    """Finite numbers, flat, as many as one of `sizes` says; else a `UserError` that speaks of the `name`."""
     try:
         found = np.array(values, np.float64).reshape(-1)
     except (TypeError, ValueError):
         found = np.empty(0)
     if found.size not in sizes or not np.isfinite(found).all():
-        raise UserError(f"the {name} is {sizes[-1]} finite numbers, not {values!r:.60}")
+        wanted = "a finite number" if sizes[-1] == 1 else f"{sizes[-1]} finite numbers"
+        raise UserError(f"the {name} is {wanted}, not {values!r:.60}")
     return found + 0.0
 
 
-def _size(value: Any, name: str) -> int:
+def size_of(value: Any, name: str) -> int:
+    """A whole number from 1; else a `UserError` that speaks of the number of `name`."""
     try:
         whole = float(value)
     except (TypeError, ValueError):
