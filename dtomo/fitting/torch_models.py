@@ -27,7 +27,7 @@ from torch import nn
 
 from dtomo.errors import UserError, shown
 from dtomo.fitting.model import write_parameters
-from dtomo.fitting.torch_task import Loss, TorchTask, from_numpy, to_numpy, trained
+from dtomo.fitting.torch_task import Loss, TorchTask, from_numpy, one_thread, to_numpy, trained
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -141,11 +141,12 @@ class TorchSteps:
                 parameter.grad = from_numpy(slope).to(parameter) if used.get(name, 1) else None
             return torch.tensor(loss)
 
-        if inspect.signature(self.optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
-            self.optimizer.step(closure)
-        else:
-            closure()
-            self.optimizer.step()
+        with one_thread(torch.get_num_threads()):  # L-BFGS has products over parameters, whose bits depend on threads
+            if inspect.signature(self.optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
+                self.optimizer.step(closure)
+            else:
+                closure()
+                self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return losses[0]
 

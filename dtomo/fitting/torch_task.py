@@ -104,7 +104,7 @@ class TorchTask:
 
         def work(number: int, _: int) -> dict[str, Any] | Exception:
             try:
-                with _one_thread(threads):
+                with one_thread(threads):
                     return copies[number]._evaluated(values, blocks[number][0], gradient)
             except Exception as error:  # noqa: BLE001 - raised below, when no block is at work any more
                 return error
@@ -151,7 +151,7 @@ class TorchTask:
             A loss that is none.
         """
         devices = range(torch.cuda.device_count() if self._cuda() else 0)
-        with _one_thread(torch.get_num_threads()), torch.random.fork_rng(devices=devices):
+        with one_thread(torch.get_num_threads()), torch.random.fork_rng(devices=devices):
             torch.manual_seed(key)
             return self._evaluated(values, batch, gradient)
 
@@ -272,7 +272,7 @@ def _modes(module: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_thread(after: int) -> Iterator[None]:
+def one_thread(after: int) -> Iterator[None]:
     """One of Torch's threads for what this thread computes; `after` of them, the process's number, at the end."""
     torch.get_num_threads()  # a thread that has not asked yet would take up the process's number later
     torch.set_num_threads(1)
