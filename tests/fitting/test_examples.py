@@ -53,6 +53,7 @@ def test_aberrations_are_found_on_workers(fitting_client: Any) -> None:
     assert model.parameters["turning"].dtype == np.complex128
 
 
+@pytest.mark.torch
 def test_denoising(fitting_client: Any) -> None:
     """Noise to noise on a phantom: nearer to the truth than the mean of the halves."""
     torch = pytest.importorskip("torch")
@@ -73,6 +74,7 @@ def test_denoising(fitting_client: Any) -> None:
     assert example.likeness(denoised, truth) > example.likeness(mean, truth) + 2
 
 
+@pytest.mark.torch
 def test_the_network_looks_no_further_than_the_halo() -> None:
     torch = pytest.importorskip("torch")
     from examples import denoise_tomogram as example

@@ -15,6 +15,7 @@ from dtomo.distributed.clusters import Resources, connect
 from dtomo.threads import using_threads
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 DATA = np.random.default_rng(3).normal(size=(47, 6)).astype(np.float32)
 

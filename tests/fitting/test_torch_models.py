@@ -11,6 +11,7 @@ from dtomo.distributed.sums import tree_sum
 from dtomo.errors import UserError
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 from dtomo.fitting.torch_models import TorchSteps, TorchTrainable  # noqa: E402
 from dtomo.fitting.torch_task import to_numpy  # noqa: E402
