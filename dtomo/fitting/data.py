@@ -7,6 +7,7 @@ memory allows. Which samples make a block depends on the seed, the epoch and the
 
 import dataclasses
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -23,6 +24,9 @@ Index: TypeAlias = NDArray[np.int64]
 
 PARTS, WHOLE_PARTS = 8, 16
 """Blocks of a batch, and of one that holds all samples, where no size of a block is given."""
+
+CHECKED = 5
+"""Samples of each column that tell it from another of the same shape."""
 
 _TRAINING, _SPLIT = 1, 2
 """What random numbers are for: keys beside the seed."""
@@ -282,8 +286,12 @@ class Columns:
         return found
 
     def described(self) -> list[list[Any]]:
-        """Shapes and dtypes, as JSON takes them: what a resumed fit compares."""
-        return [[list(part.shape), np.dtype(part.dtype).str] for part in self.parts]
+        """Shapes, dtypes and a checksum of a few samples, as JSON takes them: what a resumed fit compares."""
+        few = np.unique(np.linspace(0, len(self) - 1, CHECKED).round().astype(np.int64))
+        return [
+            [list(part.shape), np.dtype(part.dtype).str, zlib.crc32(np.ascontiguousarray(part.read(few)).tobytes())]
+            for part in self.parts
+        ]
 
 
 def _column(given: Any) -> Any:

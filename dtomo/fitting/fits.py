@@ -109,7 +109,7 @@ def fit(
     steps = steps_of(trainable, optimizer, scheduler)
     check_clip(plan, steps)
     told = [callback_of(callback) for callback in callbacks]
-    kept = _checkpoints(checkpoints, made_with(columns, split, plan, trainable, steps))
+    kept = None if checkpoints is None else _checkpoints(checkpoints, made_with(columns, split, plan, trainable, steps))
     with running(trainable.task, columns, client, workers) as runner:
         if kept is not None:
             save_split(kept.folder, split)
@@ -187,9 +187,7 @@ def made_with(columns: Columns, split: Split, plan: Plan, trainable: Any, steps:
     }
 
 
-def _checkpoints(given: Any, made_with: dict[str, Any]) -> Checkpoints | None:
-    if given is None:
-        return None
+def _checkpoints(given: Any, made_with: dict[str, Any]) -> Checkpoints:
     if isinstance(given, Checkpoints):
         given.made_with |= made_with
         return given

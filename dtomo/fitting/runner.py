@@ -10,6 +10,7 @@ cannot do without: if one is lost, those that are there do the step.
 import abc
 import asyncio
 import dataclasses
+import math
 import pickle
 import time
 import traceback
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 KEEP = 0.25
 """Part of a process's memory that what it has read may take."""
+
+MESSAGE = 2**31
+"""Bytes of data in memory that are sent to a worker at most: msgpack, which packs messages, counts to 2**32."""
 
 FRESH = 2.0
 """Seconds after which the list of workers is asked for again."""
@@ -168,6 +172,19 @@ async def _evaluate_there(name: str, values: Any, shares: Any, work: Work, dask_
     return await loop.run_in_executor(where, _evaluate, name, values, work, mine)
 
 
+def _check_size(columns: Columns, client: "Client") -> None:
+    """Refuse to send more than workers can keep, or than a message can hold."""
+    size = sum(math.prod(part.shape) * np.dtype(part.dtype).itemsize for part in columns.parts if part.kept)
+    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    most = min([MESSAGE, *(int(KEEP * worker["memory_limit"]) for worker in found if worker["memory_limit"])])
+    if size > most:
+        raise UserError(
+            f"data in memory goes whole to each worker, and {size / 1e9:.3g} GB are more than the {most / 1e9:.3g} GB "
+            "that one can take: write it with numpy.save and give numpy.load(path, mmap_mode='r'), or a Zarr array, of "
+            "which workers read what they need"
+        )
+
+
 class ClusterRunner(Runner):
     """On the workers of a cluster.
 
@@ -183,11 +200,12 @@ class ClusterRunner(Runner):
     Raises
     ------
     UserError
-        A model or data that cannot be sent; the message names what.
+        A model or data that cannot be sent, or data in memory that is too large to be; the message names what.
     """
 
     def __init__(self, client: "Client", task: Any, columns: Columns, most: int | None = None) -> None:
         self._client, self._most, self._name = client, most, graph.unique("fit")
+        _check_size(columns, client)
         for attribute in ("model", "module"):
             if hasattr(task, attribute):
                 packed(getattr(task, attribute), "model")

@@ -138,3 +138,13 @@ def test_files_of_other_shapes_are_named(tmp_path: Path) -> None:
 def test_an_array_on_a_cluster_is_refused(fitting_client: Any) -> None:
     with pytest.raises(UserError, match="persist"):
         Columns.of(fitting_client.persist(da.ones((4, 3), chunks=2)))
+
+
+def test_data_in_memory_that_is_too_large_to_send_is_refused(tmp_path: Path, fitting_client: Any) -> None:
+    """Of virtual memory that nothing touches: half of what a worker has."""
+    large = np.broadcast_to(np.float32(1), (2**15, 2**12))
+    with pytest.raises(UserError, match=r"0\.537 GB are more than the 0\.268 GB .* numpy\.save"):
+        dtomo.fit(Mean(), large, client=fitting_client)
+    np.save(tmp_path / "few.npy", VALUES)
+    mapped = np.load(tmp_path / "few.npy", mmap_mode="r")
+    assert dtomo.fit(Mean(), mapped, epochs=1, client=fitting_client) == dtomo.fit(Mean(), VALUES, epochs=1)

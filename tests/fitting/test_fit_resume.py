@@ -114,3 +114,5 @@ def test_another_fit_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=word):
             dtomo.fit(Line(), line(), epochs=1, checkpoints=tmp_path, **change)
+    with pytest.raises(UserError, match="data"):
+        dtomo.fit(Line(), line(seed=1), epochs=1, checkpoints=tmp_path)

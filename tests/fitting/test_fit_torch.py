@@ -84,6 +84,28 @@ def test_threads_do_not_change_the_bits(dropped: float, client: Any) -> None:
         assert all(np.array_equal(value, found[0][0][name]) for name, value in values.items())
 
 
+def test_lbfgs_with_batch_normalisation(client: Any) -> None:
+    """Its trials leave no trace in running means: these are those of the first evaluation of each step, everywhere."""
+    found = []
+    for where in ({}, {"client": client}):
+        module = network().double()
+        optimizer = torch.optim.LBFGS(module.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
+        history = dtomo.fit(
+            module, DATA.astype(float), loss=torch.nn.MSELoss(), epochs=3, batch=None, block=16, validation=0,
+            optimizer=optimizer, **where,
+        )  # fmt: skip
+        assert module[1].num_batches_tracked == 3
+        found.append((numbers(module), history))
+    assert history.losses[-1] < 0.8 * history.losses[0]
+    assert found[0][1] == found[1][1]
+    assert all(np.array_equal(value, found[1][0][name]) for name, value in found[0][0].items())
+    one = network().double()
+    dtomo.fit(one, DATA.astype(float), loss=torch.nn.MSELoss(), epochs=1, batch=None, block=16, validation=0,
+              optimizer=torch.optim.LBFGS(one.parameters(), max_iter=7))  # fmt: skip
+    mean = 0.1 * network().double()[0](torch.from_numpy(DATA.astype(float))).mean(0).detach().numpy()
+    np.testing.assert_allclose(one[1].running_mean.numpy(), mean, atol=1e-12)
+
+
 class Marked(torch.nn.Module):
     """Knows the objects that blocks came to, which nothing else does."""
 
