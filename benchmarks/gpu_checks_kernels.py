@@ -3,7 +3,8 @@
 import numpy as np
 
 from benchmarks.gpu_checks import Checker, geometries
-from dtomo.kernels import correlation, differences, patches, rotation, turning
+from dtomo.geometry import cone_beam, fan_beam, tilt_series
+from dtomo.kernels import correlation, differences, patches, rotation, turning, voxels
 from dtomo.operators.sections import SectionsProjector
 
 
@@ -73,6 +74,30 @@ def check_patches(check: Checker) -> None:
             left = np.vdot(given.astype(np.complex128), place.get(there).astype(np.complex128))
             right = np.vdot(place.get(added).astype(np.complex128), image.astype(np.complex128))
             check.value(f"adjoint of patches, {where}", left, right, 1e-6)
+
+
+def check_voxels(check: Checker) -> None:
+    """Voxel-driven back projection of a cone beam and of a tilt series, whole and as a slab that sees some rows."""
+    place, size = check.place, min(check.extent.columns, 70)
+    angles, rows = np.arange(67) * 5.0, size + 2
+    round_it = {"source_axis": 4 * size, "source_detector": 6 * size}
+    shape = (size, size - 1, size - 2)
+    for name, geometry in (
+        ("cone beam", cone_beam(angles, rows, size, center=size / 2.3, shape=shape, **round_it)),
+        ("turned detector", cone_beam(angles, rows, size, roll=3, pitch=2, shape=shape, **round_it)),
+        ("fan beam", fan_beam(angles, size, slices=rows, shape=shape, **round_it)),
+        ("tilt series", tilt_series(angles, rows, size, shape=shape, axis_angle=5)),
+    ):
+        matrices, plain = geometry.voxel_matrices(), geometry.beam == "fan"
+        projections = check.random((len(angles), size, rows))
+        for first, first_row in ((0, 0), (3, 1)):
+            start = check.random((size - 1, size - 2, size - first))
+            part = np.ascontiguousarray(projections[:, :, first_row:])
+            options = {"plain": plain, "first": first, "slices": size, "first_row": first_row}
+            found, expected = place.put(start), start.copy()
+            voxels.backproject(place.put(part), found, matrices, **options)
+            voxels.backproject(part, expected, matrices, **options)
+            check.close(f"voxels of {name}, slices from {first}", found, expected, 1e-4)
 
 
 def check_rotation(check: Checker) -> None:

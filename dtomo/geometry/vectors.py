@@ -181,6 +181,15 @@ class VectorGeometry:
             found[:, 1, 3] += middle[1]
         return found
 
+    def voxel_matrices(self) -> Vectors:
+        """The same for numbers of voxels: they take (number along x, along y, along z, 1)."""
+        size = np.array(self.voxel)[::-1]
+        first = np.array(self.middle) - (np.array(self.shape)[::-1] - 1) / 2 * size
+        found = self.matrices()
+        found[:, :, 3] += found[:, :, :3] @ first
+        found[:, :, :3] *= size
+        return found
+
     def of_views(self, numbers: ArrayLike) -> "VectorGeometry":
         """Some of the views, by number, by True and False, or as a slice.
 

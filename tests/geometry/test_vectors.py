@@ -143,6 +143,14 @@ def test_parallel_beam_is_the_same_as_the_plain_one():
 
 
 @every
+def test_voxels_are_seen_where_their_middles_are(geometry):
+    number = np.array([2, 3, 1])
+    point = voxels(geometry)[0] + number * np.array(geometry.voxel)[::-1]
+    found = geometry.voxel_matrices() @ [*number, 1]
+    np.testing.assert_allclose(found, geometry.matrices() @ [*point, 1], atol=1e-12)
+
+
+@every
 def test_some_of_the_views(geometry):
     for chosen in ([2, 0], slice(1, None, 2), np.array([False, True, True, False])):
         some = geometry.of_views(chosen)
