@@ -1,7 +1,10 @@
 """What a model may be and return, said in one sentence where it is not."""
 
 import math
+import sysconfig
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,12 @@ from numpy.typing import NDArray
 
 from dtomo.device import to_host
 from dtomo.errors import UserError, shown
+
+DYNAMIC = "<dynamic-code>"
+"""The file of code that cloudpickle has sent by its contents."""
+
+PLACE = "place_in_a_model"
+"""Attribute of an exception that a model raised: file and line, which do not travel otherwise."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -107,6 +116,43 @@ def _checked_gradient(name: str, key: str, parameter: NDArray[Any], given: Any) 
             f"{parameter.dtype}: return {needed}"
         )
     return gradient.astype(parameter.dtype, copy=False)
+
+
+def not_finite(columns: Any, samples: NDArray[Any]) -> str | None:
+    """The first of some samples of `dtomo.fitting.data.Columns` that is not finite, in words."""
+    for part in columns.parts:
+        if np.dtype(part.dtype).kind in "fc":
+            for number in np.sort(samples):
+                if not np.isfinite(part.read(np.array([number]))).all():
+                    return f"sample {number} of {part.location} holds values that are NaN or infinite"
+    return None
+
+
+def raised_by(called: str, error: BaseException) -> str:
+    """What a user's own code raised, in one sentence: what was called, the error, and the line of that code.
+
+    Lines of this package, of the standard library and of installed packages are passed over: ``make raised ValueError
+    (no such file) in mine.py, line 12``.
+    """
+    said = str(error).strip().split("\n")[0]
+    place = getattr(error, PLACE, None) or users_line(error)
+    words = f" ({shown(said, 200)})" * bool(said) + f" in {place}" * bool(place)
+    return f"{called} raised {type(error).__name__}{words}"
+
+
+def users_line(error: BaseException) -> str:
+    """File (of code that travelled: module) and line of the innermost of a user's own code that an error came from."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    foreign = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if file == DYNAMIC:
+            place = f"{frame.f_globals.get('__name__', file)}, line {line}"
+        elif Path(file).is_absolute() and not file.startswith(foreign):
+            place = f"{file}, line {line}"
+    return place
 
 
 def checked_loss(name: str, loss: Any) -> float:

@@ -28,6 +28,8 @@ PARTS, WHOLE_PARTS = 8, 16
 CHECKED = 5
 """Samples of each column that tell it from another of the same shape."""
 
+_NUMBERS = "biufc"
+
 _TRAINING, _SPLIT = 1, 2
 """What random numbers are for: keys beside the seed."""
 
@@ -229,7 +231,9 @@ def _described(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if not path.exists():
         raise UserError(f"there is no file {path}")
     if path.suffix.lower() == ".npy":
-        with explained(str(path)):
+        with explained(str(path)), path.open("rb") as file:
+            if file.read(6) != np.lib.format.MAGIC_PREFIX:
+                raise UserError(f"{path} is no NPY file, or damaged; numpy.save writes one")
             array = np.load(path, mmap_mode="r")
             return tuple(array.shape), array.dtype
     volume = open_volume(path)
@@ -277,6 +281,9 @@ class Columns:
             found = cls(tuple(_column(part) for part in data), False)
         else:
             found = cls((_column(data),), True)
+        for part in found.parts:
+            if np.dtype(part.dtype).kind not in _NUMBERS:
+                raise UserError(f"data of a fit are numbers; {part.location} holds {shown(part.dtype)}")
         counts = [part.shape[0] if part.shape else 0 for part in found.parts]
         if min(counts) != max(counts) or not counts[0]:
             raise UserError(
@@ -316,7 +323,7 @@ def _column(given: Any) -> Any:
     if hasattr(given, "read") and hasattr(given, "kept"):
         return given
     array = np.asarray(given) if isinstance(given, np.ndarray | list | tuple) else None
-    if array is None or array.dtype.kind not in "biufc" or not array.ndim:
+    if array is None or array.dtype.kind not in _NUMBERS or not array.ndim:
         raise UserError(
             "data of a fit is a NumPy, Dask or Zarr array, a list of files, a scan, a source of frames, or a tuple of "
             f"these; got {shown(repr(given))}"

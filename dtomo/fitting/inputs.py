@@ -14,6 +14,7 @@ import numpy as np
 import zarr
 
 from dtomo.errors import UserError, shown
+from dtomo.fitting.checks import raised_by
 from dtomo.fitting.data import Columns, Reader, npy_column
 from dtomo.fitting.model import ArrayTrainable, optimizer_of
 from dtomo.fitting.optimizers import OPTIMIZERS
@@ -101,8 +102,23 @@ def make_model(name: str, columns: Columns) -> tuple[Any, dict[str, Any]]:
     """
     module, _, inside = name.partition(":")
     made = _function(module, inside, name)
-    needed = [one for one in inspect.signature(made).parameters.values() if one.default is one.empty]
-    given = made(*[Reader(columns, 0).batch(np.array([0]))] * min(1, len(needed)))
+    needed = [
+        one
+        for one in inspect.signature(made).parameters.values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        raise UserError(
+            f"{name} has {len(needed)} arguments without a default; dtomo fit gives it none, or one: a batch of the "
+            "first sample"
+        )
+    first = [Reader(columns, 0).batch(np.array([0]))] * len(needed)
+    try:
+        given = made(*first)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(raised_by(name, error)) from error
     model, arguments = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
     if not isinstance(arguments, dict):
         raise UserError(f"{name} returns a model, or a model and a dict; got {shown(repr(given))}")
@@ -116,10 +132,14 @@ def _function(module: str, inside: str, name: str) -> Any:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
+    if module.endswith(".py"):
+        raise UserError(f"MODEL names a module, not a file: {module.removesuffix('.py')}:{inside}")
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
         raise UserError(f"{name} cannot be imported ({error}); run dtomo fit in its folder, or install it") from error
+    except Exception as error:  # whatever a user's own module raises
+        raise UserError(raised_by(f"the import of {module}", error)) from error
     top = sys.modules[module.partition(".")[0]]
     if str(getattr(top, "__file__", None) or "").startswith(here):
         cloudpickle.register_pickle_by_value(top)

@@ -14,7 +14,9 @@ from dtomo.dashboard.feed import TOPIC, show_run
 from dtomo.distributed import clusters
 from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
+from dtomo.errors import UserError
 from dtomo.fitting.callbacks import Callback, EarlyStopping, JsonLines, callback_of
+from dtomo.fitting.checks import PLACE, raised_by
 from dtomo.fitting.data import Columns, Split
 from dtomo.fitting.fits import BATCH, check_clip, made_with, running
 from dtomo.fitting.history import History
@@ -137,6 +139,7 @@ def run(
         shown = _Shown(client, settings, asked.plan.epochs)
         told = [_Counted(counter), shown, JsonLines(output / "history.jsonl"), *asked.callbacks]
         loop = Loop(asked.trainable, asked.steps, runner, asked.columns, asked.split, asked.plan, told, kept)
+        stack.enter_context(_told(asked))
         loop.first_look()
         with resumable(output), unlocked_at_end(output), shown.on_page():
             begin_folder(settings, inputs, "fit", resumed=found is not None)
@@ -179,6 +182,21 @@ def _checkpoints(settings: FitSettings, asked: _Asked) -> Checkpoints:
         schedule=Schedule(*checkpoint_interval(settings.checkpoint_every)),
         devices=False,
     )
+
+
+@contextlib.contextmanager
+def _told(asked: _Asked) -> Iterator[None]:
+    """What the model's own code raises, in one sentence."""
+    try:
+        yield
+    except Exception as error:
+        if not hasattr(error, PLACE):
+            raise
+        samples = ", ".join(f"{part.dtype} {('n', *part.shape[1:])}" for part in asked.columns.parts)
+        name = type(getattr(asked.trainable, "model", getattr(asked.trainable, "module", None))).__name__
+        raise UserError(
+            f"{raised_by(f'the model {name}', error)}; it was given {samples.replace(chr(39), '')}"
+        ) from error
 
 
 class _Counted(Callback):

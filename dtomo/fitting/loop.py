@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dtomo.distributed.sums import divide
 from dtomo.errors import StoppedError, UserError
 from dtomo.fitting.callbacks import Callback, name_of
-from dtomo.fitting.checks import Arrays, refuse_not_finite
-from dtomo.fitting.data import Columns, Split, block_size, blocks_of
+from dtomo.fitting.checks import Arrays, not_finite, refuse_not_finite
+from dtomo.fitting.data import Columns, Index, Split, block_size, blocks_of
 from dtomo.fitting.history import Epoch, History
 from dtomo.fitting.model import Trainable
 from dtomo.fitting.runner import Runner, Work
@@ -174,7 +174,7 @@ class Loop:
         """
         samples = next(self.split.batches(0, self.plan.batch, self.plan.seed))
         work = Work(blocks_of(samples, self.plan.block)[:1], True, (self.plan.seed, 0, 0))
-        refuse_not_finite(self._name, self.runner.sums(self._values(), work), "the first block")
+        self._refuse_not_finite(self.runner.sums(self._values(), work), "the first block", work.blocks)
         if self._held:
             self.runner.sums(self._values(), dataclasses.replace(work, blocks=self._held[:1], gradient=False))
 
@@ -230,7 +230,7 @@ class Loop:
             nonlocal after
             sums = self.runner.sums({**self.trainable.parameters(), **begun, **(values or {})}, work)
             if after is None:
-                refuse_not_finite(self._name, sums, f"epoch {epoch + 1}, step {place + 1}")
+                self._refuse_not_finite(sums, f"epoch {epoch + 1}, step {place + 1}", blocks)
                 self._sums.add(sums)
                 if sums.get("buffers"):
                     self.trainable.store_buffers(sums["buffers"], sums["count"])
@@ -240,6 +240,16 @@ class Loop:
             return sums["loss"] / sums["count"], self._clipped(_means(sums)), sums.get("used", {})
 
         self.steps.step(evaluate)
+
+    def _refuse_not_finite(self, sums: Mapping[str, Any], where: str, blocks: Iterable[Index]) -> None:
+        """Refuse such sums; where the data of these blocks are why, say which sample."""
+        try:
+            refuse_not_finite(self._name, sums, where)
+        except UserError as error:
+            bad = next((found for block in blocks if (found := not_finite(self.columns, block))), None)
+            if bad is None:
+                raise
+            raise UserError(f"{str(error).partition(';')[0]}: {bad}") from error
 
     def _clipped(self, gradients: Arrays) -> Arrays:
         if self.plan.gradient_clip is None:
@@ -256,7 +266,7 @@ class Loop:
             return None
         found = _Sums()
         sums = self.runner.sums(self._values(), Work(self._held, False, (self.plan.seed, epoch, 2**31)))
-        refuse_not_finite(self._name, sums, f"the validation of epoch {epoch + 1}")
+        self._refuse_not_finite(sums, f"the validation of epoch {epoch + 1}", self._held)
         found.add(sums)
         return found
 

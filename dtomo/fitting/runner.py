@@ -9,12 +9,13 @@ cannot do without: if one is lost, those that are there do the step.
 
 import abc
 import asyncio
+import contextlib
 import dataclasses
 import math
 import pickle
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from dtomo.distributed.clusters import TRIES
 from dtomo.distributed.queue import wait_for_worker
 from dtomo.distributed.sums import Node, partial_sums, sum_of_parts
 from dtomo.errors import StoppedError, UserError
+from dtomo.fitting.checks import PLACE, users_line
 from dtomo.fitting.data import Columns, Index, Reader
 from dtomo.fitting.travel import packed, unpacked
 
@@ -73,8 +75,18 @@ class Here:
     def sums(self, values: Mapping[str, NDArray[Any]], work: Work, numbers: range) -> dict[Node, Any]:
         """Sums over blocks `numbers` of the work, by node of the tree."""
         blocks = ((self.reader.batch(work.blocks[number]), work.key(number)) for number in numbers)
-        made = self.task.evaluate_blocks(values, blocks, gradient=work.gradient)
+        made = self._made(self.task.evaluate_blocks(values, blocks, gradient=work.gradient))
         return partial_sums(zip(numbers, made, strict=True), len(work.blocks))
+
+    def _made(self, made: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The same; what the user's code raises knows its place in it."""
+        try:
+            yield from made
+        except Exception as error:
+            if not isinstance(error, UserError) and not hasattr(error, PLACE):
+                with contextlib.suppress(AttributeError):  # of classes that take no attributes
+                    setattr(error, PLACE, users_line(error))
+            raise
 
 
 class Runner(abc.ABC):

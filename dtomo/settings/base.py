@@ -266,6 +266,8 @@ _NEEDED = {
     "literal": "must be {expected}",
     "greater_than_equal": "must be {ge} or more",
     "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be {le} or less",
+    "less_than": "must be less than {lt}",
 }
 """What is asked for instead of what pydantic says, by the beginning of its type of error."""
 

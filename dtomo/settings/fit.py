@@ -19,8 +19,12 @@ def _model(value: Any) -> Any:
 
 
 def _batch(value: Any) -> Any:
-    """A number of samples, or all of them; 0 stands for all."""
-    return 0 if value in ("all", 0) else value
+    """A number of samples, or all of them; 0 stands for all inside."""
+    if value == "all":
+        return 0
+    if not str(value).isdecimal() or not int(value):
+        raise ValueError("must be a whole number from 1, or all")
+    return value
 
 
 Batch = Annotated[

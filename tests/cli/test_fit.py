@@ -41,11 +41,20 @@ def kill(epoch):
 def make(batch):
     return Line(batch[0].shape[1]), {"optimizer": dtomo.fitting.Adam(rate=0.1), "callbacks": [kill]}
 
+def line():
+    return Line(4)
+
 def bad():
     return Bad(4)
 
 def odd():
     return Line(4), {"epoch": 3}
+
+def broken():
+    raise OSError("no such weights")
+
+def two(points, values):
+    return Line(4)
 """
 
 
@@ -56,6 +65,9 @@ def folder(tmp_path: Path) -> Path:
     np.save(tmp_path / "points.npy", points)
     np.save(tmp_path / "values.npy", points @ np.arange(4.0) + 1)
     (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "spoilt.py").write_text("def make(:")
+    (tmp_path / "text.npy").write_text("words")
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
     return tmp_path
 
 
@@ -101,6 +113,44 @@ def test_a_plan_touches_nothing(here: Any, folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
+def test_what_is_wrong_part_way_is_one_sentence(here: Any, folder: Path) -> None:
+    """From a worker, too: the line of the model's own code, or the sample that spoils the data."""
+    points = np.load(folder / "points.npy")
+    np.save(folder / "wide.npy", np.tile(points, 2))
+    wide = here(*WORDS[:1], "mine:line", "wide.npy", *WORDS[3:], "--workers", "2")
+    assert wide.returncode == 2
+    assert "raised ValueError" in wide.stderr
+    assert "in mine, line 13; it was given float64 (n, 8), float64 (n,)" in wide.stderr
+    assert not (folder / "out").exists()
+    points[7] = np.nan
+    np.save(folder / "points.npy", points)
+    spoilt = here(*WORDS, "--workers", "1")
+    assert spoilt.returncode == 2
+    assert "is nan in epoch 1, step" in spoilt.stderr
+    assert "sample 7 of" in spoilt.stderr
+
+
+@pytest.mark.torch
+def test_a_module_of_torch(here: Any, folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    (folder / "net.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(4, 4), {'loss': torch.nn.MSELoss()}\n"
+    )
+    words = ["fit", "net:make", "points.npy", "out", "--epochs", "2", "--workers", "1"]
+    wrong = here(*words)
+    assert wrong.returncode == 2
+    assert "the model Linear raised RuntimeError" in wrong.stderr
+    assert "it was given float64 (n, 4)" in wrong.stderr
+    np.save(folder / "points.npy", np.load(folder / "points.npy").astype(np.float32))
+    done = here(*words)
+    assert done.returncode == 0, done.stderr
+    state = torch.load(folder / "out" / "model.pt", weights_only=True)
+    with np.load(folder / "out" / "parameters.npz") as kept:
+        assert {name: value.numpy().tobytes() for name, value in state.items()} == {
+            name: kept[name].tobytes() for name in kept
+        }
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -109,6 +159,14 @@ def test_a_plan_touches_nothing(here: Any, folder: Path) -> None:
         ({1: "mine:nothing"}, "has no nothing"),
         ({1: "mine:bad"}, "no gradient for the parameter 'phase'"),
         ({1: "mine:odd"}, "an argument 'epoch'"),
+        ({1: "mine.py:make"}, "not a file: mine:make"),
+        ({1: "mine:broken"}, "mine:broken raised OSError (no such weights) in"),
+        ({1: "mine:two"}, "2 arguments without a default"),
+        ({1: "spoilt:make"}, "the import of spoilt raised SyntaxError"),
+        ({2: "text.npy"}, "text.npy is no NPY file"),
+        ({2: "words.npy"}, "words.npy holds <U1"),
+        ({4: "--validation", 5: "1.5"}, "must be less than 1"),
+        ({9: "0"}, "from 1, or all"),
         ({2: "missing.npy"}, "there is no file or folder"),
         ({3: "out.npz"}, "a folder of files"),
         ({5: "points.npz"}, "there is no file or folder"),
