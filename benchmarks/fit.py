@@ -318,13 +318,13 @@ def scaling(chosen: argparse.Namespace) -> Found:
 
 def denoise(chosen: argparse.Namespace) -> Found:
     """The phantom, and a measured scan."""
-    scenes = {"phantom": _phantom(chosen, 32 if chosen.quick else 64)}
+    scenes = {f"phantom {size}": _phantom(chosen, size) for size in ((32,) if chosen.quick else (64, 96))}
     scan = ROOT.parent / "shared" / "data" / "i13_tiff_stack"
     if scan.exists() and not chosen.quick:
         scenes["measured"] = _measured(scan)
     rows, good = [], True
     for name, (halves, reference) in scenes.items():
-        rows.append([name, *_denoised(halves, reference, chosen)])
+        rows.append([name, *_denoised(name, halves, reference, chosen)])
         good = good and (rows[-1][2] > rows[-1][1] or chosen.quick)
     print("against what took no part: the truth of the phantom, a tomogram of every third projection of the scan")
     heads = ["", "mean of halves, dB", "denoised, dB", "best Gaussian, dB", "FSC of the mean", "FSC denoised"]
@@ -332,12 +332,13 @@ def denoise(chosen: argparse.Namespace) -> Found:
     return {"found": rows, "good": good}
 
 
-def _denoised(halves: list[np.ndarray], reference: np.ndarray, chosen: argparse.Namespace) -> list[float]:
+def _denoised(name: str, halves: list[np.ndarray], reference: np.ndarray, chosen: argparse.Namespace) -> list[float]:
     import scipy.ndimage
     import torch
 
     from dtomo.algorithms.resolution import fourier_correlation
     from dtomo.fitting.apply import apply
+    from dtomo.report.fit_pictures import draw_slices
     from examples import denoise_tomogram as example
 
     torch.manual_seed(0)
@@ -348,6 +349,9 @@ def _denoised(halves: list[np.ndarray], reference: np.ndarray, chosen: argparse.
         for half in halves
     ]
     mean, denoised = sum(halves) / 2, sum(made) / 2
+    if chosen.pictures:
+        shown = {"mean of the halves": mean, "denoised": denoised, "took no part": reference}
+        draw_slices(chosen.pictures / f"{name}.png", shown)
     blurred = max(
         example.likeness(scipy.ndimage.gaussian_filter(mean, width), reference) for width in (0.5, 0.75, 1, 1.5, 2)
     )
@@ -421,6 +425,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", help=", ".join(SECTIONS) + "; default all")
     parser.add_argument("--json", type=Path, help="also write what was measured here")
+    parser.add_argument("--pictures", type=Path, help="folder for slices of what is denoised")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--child-folder", type=Path, help=argparse.SUPPRESS)
