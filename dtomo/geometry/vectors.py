@@ -190,7 +190,7 @@ class VectorGeometry:
         found[:, :, :3] *= size
         return found
 
-    def of_views(self, numbers: ArrayLike) -> "VectorGeometry":
+    def of_views(self, numbers: ArrayLike | slice) -> "VectorGeometry":
         """Some of the views, by number, by True and False, or as a slice.
 
         Raises
@@ -218,6 +218,11 @@ class VectorGeometry:
         moved = (start + stop - self.rows) / 2 * self.row_step
         source = self.source + moved if self.beam == "fan" else self.source
         return self.replace(rows=stop - start, detector=self.detector + moved, source=source)
+
+    def with_columns(self, before: int, behind: int) -> "VectorGeometry":
+        """With so many more columns of the detector before the first and behind the last (negative: fewer)."""
+        moved = (behind - before) / 2 * self.column_step
+        return self.replace(columns=self.columns + before + behind, detector=self.detector + moved)
 
     def coarser(self, factor: int) -> "VectorGeometry":
         """Voxels and pixels `factor` times as large, over at least the same volume and detector.

@@ -23,16 +23,21 @@ def padded_length(columns: int) -> int:
     return int(scipy.fft.next_fast_len(2 * columns, real=True))
 
 
-def ramp_response(length: int, window: str = "ramp", cutoff: float = 1.0) -> NDArray[np.float64]:
+def ramp_response(
+    length: int, window: str = "ramp", cutoff: float = 1.0, reach: int | None = None
+) -> NDArray[np.float64]:
     """Real frequency response (as `rfft` orders it) of the band-limited ramp for lines of `length` samples.
 
     The transform of the sampled kernel 1/4, -1/(pi n)^2 for odd n (A. C. Kak and M. Slaney, Principles of
     Computerized Tomographic Imaging, 1988, eq. 3.61), which keeps the mean right, times a window. `cutoff` is the
-    fraction of the Nyquist frequency at which the window ends.
+    fraction of the Nyquist frequency at which the window ends. With `reach` the kernel is no longer than so many
+    samples, fewer than `length`.
     """
     n = np.minimum(np.arange(length), length - np.arange(length))
     kernel = np.where(n % 2 == 1, -1 / (np.pi * np.maximum(n, 1)) ** 2, 0.0)
     kernel[0] = 0.25
+    if reach is not None:
+        kernel[2 * n > reach] = 0
     f = np.arange(length // 2 + 1) / (length / 2) / cutoff
     return np.where(f <= 1, WINDOWS[window](np.minimum(f, 1)), 0.0) * np.fft.rfft(kernel).real
 

@@ -6,6 +6,7 @@ from dtomo.operators.differences import Differences
 from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
 from dtomo.operators.projection import ParallelProjector, backproject
+from dtomo.operators.voxels import rows_seen
 
 __all__ = [
     "FILTERS",
@@ -15,5 +16,6 @@ __all__ = [
     "backproject",
     "filter_projections",
     "fourier_backproject",
+    "rows_seen",
     "spectra_can_be_summed",
 ]

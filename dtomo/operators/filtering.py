@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, on_device
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
+from dtomo.geometry.orbits import spacing
 from dtomo.kernels.filters import WINDOWS, filter_lines, interpolation_response, padded_length, ramp_response
 from dtomo.kernels.layout import projections_inside_out
 from dtomo.operators.projection import check_projections
@@ -24,18 +25,7 @@ def angle_weights(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     Half the way to the neighbours on either side, modulo 180; frames at the same angle share it. One gap that is much
     wider than all others (a missing wedge) is not filled: it counts as the next widest.
     """
-    folded = np.mod(np.asarray(angles, np.float64), 180.0)
-    folded[folded > 180 - 1e-6] = 0.0
-    rounded = np.round(folded / 1e-6).astype(np.int64)
-    places, which, counts = np.unique(rounded, return_inverse=True, return_counts=True)
-    if len(places) == 1:
-        return np.full(len(folded), np.pi / len(folded))
-    gaps = np.diff(np.append(places, places[0] + 180_000_000)) * 1e-6
-    next_widest, widest = np.sort(gaps)[-2:]
-    if widest > 5.0 and widest > 5 * next_widest:
-        gaps[np.argmax(gaps)] = next_widest
-    each = np.deg2rad((gaps + np.roll(gaps, 1)) / 2) / counts
-    return each[which]
+    return np.deg2rad(spacing(angles, 180.0)[0])
 
 
 def filter_responses(

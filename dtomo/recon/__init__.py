@@ -1,7 +1,8 @@
-"""Reconstruction: `fbp`, `sirt`, `cgls`, `mlem`, `tv` of arrays; `run` from a raw scan to a volume on disk."""
+"""Reconstruction: `fbp`, `fdk`, `sirt`, `cgls`, `mlem`, `tv` of arrays; `run` from a raw scan to a volume on disk."""
 
 from dtomo.recon.arrays import cgls, fbp, mlem, sirt, tv
+from dtomo.recon.fdk import fdk
 from dtomo.recon.job import Run, run
 from dtomo.runs.session import Interrupted
 
-__all__ = ["Interrupted", "Run", "cgls", "fbp", "mlem", "run", "sirt", "tv"]
+__all__ = ["Interrupted", "Run", "cgls", "fbp", "fdk", "mlem", "run", "sirt", "tv"]

@@ -3,6 +3,7 @@
 from dtomo.simulate.complex_scans import ComplexPhantom, simulate_complex_scan
 from dtomo.simulate.phantoms import PHANTOMS, Phantom, head, sample
 from dtomo.simulate.ptycho import PtychoTruth, read_ptycho_truth, simulate_ptycho
+from dtomo.simulate.rays import ray_integrals, voxel_values
 from dtomo.simulate.scans import ScanTruth, read_truth, simulate_scan, truth_slice
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "PtychoTruth",
     "ScanTruth",
     "head",
+    "ray_integrals",
     "read_ptycho_truth",
     "read_truth",
     "sample",
@@ -19,4 +21,5 @@ __all__ = [
     "simulate_ptycho",
     "simulate_scan",
     "truth_slice",
+    "voxel_values",
 ]
