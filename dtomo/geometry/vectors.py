@@ -1,6 +1,8 @@
 """Any straight rays: where the source, the detector and its axes lie in each view."""
 
 import dataclasses
+import importlib
+import os
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -240,6 +242,24 @@ class VectorGeometry:
             column_step=across, row_step=down, rows=rows, columns=columns, shape=tuple(shape),
             voxel=tuple(v * s for v, s in zip(self.voxel, scales)), middle=tuple(np.add(self.middle, moved[::-1])),
         )  # fmt: skip
+
+    def plot(self, path: str | os.PathLike[str] | None = None, title: str = "") -> Any:
+        """Draw volume, source and detector, and what the detector sees: see `dtomo.report.geometry_pictures`.
+
+        Parameters
+        ----------
+        path
+            Where to write the picture; None: nowhere, the figure is returned.
+        title
+            Above it.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        # pictures belong to the layer on top, which is loaded only where one is asked for
+        pictures = importlib.import_module("dtomo.report.geometry_pictures")
+        return pictures.draw_geometry(self, path, title)
 
     @classmethod
     def of_parallel(cls, geometry: ParallelBeam, slices: int) -> "VectorGeometry":
