@@ -7,7 +7,7 @@ import pytest
 import tifffile
 
 import dtomo
-from dtomo.geometry import cone_beam
+from dtomo.io.nikon import read_xtekct
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "nikon_cone_axisym"
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the measured data lie beside the project, not in it")
@@ -17,10 +17,9 @@ def test_the_external_reconstruction():
     """Correlation at least 0.98 with the half plane that the maker's program found; attenuation as stated there."""
     integrals = -np.log(tifffile.imread(DATA / "radiogram_bin4.tif"))
     external = tifffile.imread(DATA / "recon_external_bin4.tif")
-    geometry = cone_beam(
-        np.arange(0, 360, 2.0), 500, 375, source_axis=76.7511959, source_detector=1127.464, pixel=0.8, center=183.75,
-        shape=(500, 1, 201), voxel=0.054459351,
-    )  # fmt: skip
+    described = read_xtekct(DATA / "radiogram.xtekct", bin=4, center=183.75, views=180)
+    geometry = described.replace(shape=(500, 1, 201))
+    assert (geometry.rows, geometry.columns) == integrals.shape == (500, 375)
     found = dtomo.recon.fdk(np.broadcast_to(integrals, (geometry.views, *integrals.shape)), geometry)[:, 0]
     half = found[::-1, 100:200]  # from the axis outwards; z runs the other way there
     rows, radii = slice(5, 490), slice(2, 98)
