@@ -31,6 +31,9 @@ def scan(
     complex_: Annotated[
         bool, typer.Option("--complex", help="Complex line integrals, as of ptychography, without noise.")
     ] = False,
+    geometry: Annotated[
+        str | None, typer.Option(help="cone, helix, fan, laminography or tilt-series; default: a parallel beam.")
+    ] = None,
     photons: Annotated[float | None, typer.Option(help="Photons per pixel of the open beam; default 20000.")] = None,
     phantom: Annotated[str | None, typer.Option(help="sample (default) or head.")] = None,
     full_turn: Annotated[bool, typer.Option("--full-turn", help="360 degrees instead of 180.")] = False,
@@ -42,7 +45,7 @@ def scan(
     quiet: options.Quiet = False,
 ) -> None:
     """Write a scan of a phantom: raw, with flats, darks, photon noise, rings and dead pixels, or complex."""
-    from dtomo.simulate import simulate_complex_scan, simulate_scan
+    from dtomo.simulate import simulate_complex_scan, simulate_geometry_scan, simulate_scan
 
     sizes: dict[str, Any] = {
         "size": size,
@@ -57,12 +60,21 @@ def scan(
     raw = {name: value for name, value in raw.items() if value is not None}
     if pixel_size is not None:
         sizes["pixel_size"] = pixel_size
+    flaws: dict[str, Any] = {"rings": False, "dead_pixels": 0.0, "zingers": 0.0} if clean else {}
+    if geometry is not None:
+        for name, value in (("complex", complex_), ("columns", columns), ("center", center), ("full-turn", full_turn)):
+            if value:
+                raise UserError(f"--{name} belongs to a parallel beam, not to --geometry {geometry}; leave it out")
+        kept = {name: value for name, value in sizes.items() if name not in ("columns", "center", "full_turn")}
+        made = simulate_geometry_scan(output, geometry, **kept, **raw, **flaws)  # type: ignore[arg-type]
+        if not quiet:
+            print(f"{output}: {made.geometry}")
+        return
     if complex_:
         if raw or clean:
             raise UserError(f"--{next(iter(raw), 'clean')} belongs to raw scans, not to --complex; leave it out")
         truth = simulate_complex_scan(output, **sizes)
     else:
-        flaws: dict[str, Any] = {"rings": False, "dead_pixels": 0.0, "zingers": 0.0} if clean else {}
         truth = simulate_scan(output, **sizes, **raw, **flaws)
     if not quiet:
         print(

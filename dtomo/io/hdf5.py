@@ -13,6 +13,7 @@ import numpy as np
 from dtomo.errors import UserError
 from dtomo.io.angles import MOST_ANGLES, AngleTable
 from dtomo.io.angles import angle_unit as known_angle_unit
+from dtomo.io.geometry_group import GROUP, read_geometry
 from dtomo.io.hdf5_files import node, number, open_hdf5, text_attribute
 from dtomo.io.reading import Reading
 from dtomo.io.sources import HDF5Source, Source, hdf5_source
@@ -61,6 +62,9 @@ def read_dxchange(path: Path) -> Reading:
         if reading.angles is not None:
             reading.found["angles"] = reading.angles.where
         read_measured(file, reading)
+        reading.geometry = read_geometry(file, path, reading.projections.shape)
+        if reading.geometry is not None:
+            reading.found["geometry"] = f"{path}:{GROUP}"
         return reading
 
 

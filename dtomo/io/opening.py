@@ -280,6 +280,7 @@ def _scan(reading: Reading, degrees: np.ndarray[Any, np.dtype[np.float64]]) -> S
         energy=reading.energy,
         sample_detector_distance=reading.sample_detector_distance,
         source_sample_distance=reading.source_sample_distance,
+        geometry=reading.geometry,
         values="integrals" if reading.projections.dtype.kind == "c" else "counts",
         found=reading.found,
         warnings=tuple(reading.warnings),

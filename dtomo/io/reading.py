@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from dtomo.geometry import VectorGeometry
 from dtomo.io.angles import AngleTable
 from dtomo.io.sources import Source
 
@@ -27,6 +28,7 @@ class Reading:
     energy: float | None = None
     sample_detector_distance: float | None = None
     source_sample_distance: float | None = None
+    geometry: VectorGeometry | None = None
     found: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: list[str] = dataclasses.field(default_factory=list)
     inputs: list[Path] = dataclasses.field(default_factory=list)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
+from dtomo.geometry import VectorGeometry
 from dtomo.io.sources import ArraySource, Frames, SelectedFrames, Source, frame_index
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Values = Literal["counts", "transmission", "integrals"]
 _BLOCK = 64 * 2**20
 _REPLACEABLE = (
     *("angles", "center", "pixel_size", "energy", "sample_detector_distance", "source_sample_distance"),
-    *("flats", "darks", "values", "normalized", "found", "warnings"),
+    *("geometry", "flats", "darks", "values", "normalized", "found", "warnings"),
 )
 
 
@@ -50,6 +51,8 @@ class Scan:
         µm after binning, or None.
     energy, sample_detector_distance, source_sample_distance
         keV, mm, mm, or None.
+    geometry
+        Of a scan that is no plain parallel beam, after crop and binning, lengths in mm; else None.
     values
         What the projections hold: "counts", "transmission" or "integrals". Only counts need flats and darks, only
         integrals may be complex.
@@ -76,6 +79,7 @@ class Scan:
     energy: float | None = None
     sample_detector_distance: float | None = None
     source_sample_distance: float | None = None
+    geometry: VectorGeometry | None = None
     values: Values = "counts"
     found: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -99,6 +103,12 @@ class Scan:
             )
         if self.window is None:
             put(self, "window", (0, shape[1], 0, shape[2]))
+        held = None if self.geometry is None else (self.geometry.views, self.geometry.rows, self.geometry.columns)
+        if held is not None and held != (len(angles), *self._detector):
+            raise UserError(
+                f"the geometry of {self.path} has {held[0]} views of {held[1]} rows and {held[2]} columns, but its "
+                f"projections {len(angles)} of {self._detector[0]} and {self._detector[1]}"
+            )
         if len(angles) != shape[0]:
             raise UserError(
                 f"{len(angles)} angles for the {shape[0]} projections of "
@@ -188,12 +198,16 @@ class Scan:
         b = self.binning
         window = (top + row0 * b, top + row1 * b, left + column0 * b, left + column1 * b)
         center = None if self.center is None else self.center - column0
-        return dataclasses.replace(self, window=window, center=center)
+        geometry = self.geometry
+        if geometry is not None:
+            geometry = geometry.of_rows(row0, row1).with_columns(-column0, column1 - self.shape[2])
+        return dataclasses.replace(self, window=window, center=center, geometry=geometry)
 
     def bin(self, factor: int) -> "Scan":
         """Means over `factor` × `factor` pixels; what is left over at the end is cut.
 
-        A center c becomes (c - (factor - 1) / 2) / factor, the pixel size grows by `factor`.
+        A center c becomes (c - (factor - 1) / 2) / factor, the pixel size grows by `factor`; so do the pixels and
+        voxels of a geometry.
         """
         if isinstance(factor, bool) or int(factor) != factor or factor < 1:
             raise UserError(f"binning must be a whole number of pixels, at least 1, not {factor}")
@@ -202,10 +216,15 @@ class Scan:
             raise UserError(f"binning by {factor} leaves nothing of {self.shape[1]} rows and {self.shape[2]} columns")
         top, _, left, _ = self.window or (0, 0, 0, 0)
         b = self.binning * int(factor)
+        geometry = self.geometry
+        if geometry is not None:
+            whole = geometry.of_rows(0, rows * factor).with_columns(0, columns * factor - geometry.columns)
+            geometry = whole.coarser(int(factor))
         return dataclasses.replace(
             self,
             window=(top, top + rows * b, left, left + columns * b),
             binning=b,
+            geometry=geometry,
             center=None if self.center is None else (self.center - (factor - 1) / 2) / factor,
             pixel_size=None if self.pixel_size is None else self.pixel_size * factor,
         )
@@ -219,6 +238,7 @@ class Scan:
             self,
             projection_source=SelectedFrames.of(self.projection_source, index),
             angles=self.angles[index],
+            geometry=None if self.geometry is None else self.geometry.of_views(index),
         )
 
     def without(self, flats: Frames = (), darks: Frames = ()) -> "Scan":

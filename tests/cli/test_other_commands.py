@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+import dtomo as dtomo_package
 from dtomo.io import open_volume
 from dtomo.io.volumes import store_volume
 
@@ -134,3 +135,19 @@ def test_a_slurm_script_with_gpus_computes_on_them(here, scan):
     done = here("slurm-script", scan, "out.zarr", "--gpus", 2, "--nodes", 2)
     assert done.returncode == 2
     assert "--gpus is for one node" in done.stderr
+
+
+def test_simulate_scan_with_a_geometry(here, tmp_path):
+    done = here("simulate", "scan", "cone.h5", "--geometry", "cone", "--size", 16, "--angles", 5)
+    assert done.returncode == 0, done.stderr
+    assert "5 views of 21 x 18 pixels" in done.stdout
+    scan = dtomo_package.open(tmp_path / "cone.h5")
+    assert scan.geometry.beam == "cone"
+    for words, sentence in (
+        (("--geometry", "spiral"), "no geometry 'spiral'"),
+        (("--geometry", "fan", "--center", 8), "--center belongs to a parallel beam"),
+    ):
+        refused = here("simulate", "scan", "no.h5", *words)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+    assert not (tmp_path / "no.h5").exists()
