@@ -140,7 +140,7 @@ def test_a_slurm_script_with_gpus_computes_on_them(here, scan):
 def test_simulate_scan_with_a_geometry(here, tmp_path):
     done = here("simulate", "scan", "cone.h5", "--geometry", "cone", "--size", 16, "--angles", 5)
     assert done.returncode == 0, done.stderr
-    assert "5 views of 21 x 18 pixels" in done.stdout
+    assert "5 views, 21 x 18 pixels" in done.stdout
     scan = dtomo_package.open(tmp_path / "cone.h5")
     assert scan.geometry.beam == "cone"
     for words, sentence in (
