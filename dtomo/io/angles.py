@@ -119,11 +119,18 @@ def given_angles(angles: ArrayLike | str | os.PathLike[str], unit: str | None) -
 def read_angle_file(name: str | os.PathLike[str]) -> AngleTable:
     """Angles from a text, CSV or NPY file, one per line, optionally ``NAME[start:stop:step]``.
 
+    Also tilts from ``.tlt``, ``.rawtlt``, ``.mdoc`` (SerialEM) and ``.xml`` (Warp, whose sign is turned round).
+
     A first line of words is taken as a heading; "rad" or "deg" in it is taken as the unit.
     """
     path, entries = split_entries(name)
     if not path.is_file():
         raise UserError(f"there is no angle file {path}; give an existing text, CSV or NPY file")
+    if path.suffix.lower() in (".tlt", ".rawtlt", ".mdoc", ".xml"):
+        from dtomo.io.tilts.series import read_tilt_file  # which makes tables as they are here
+
+        table = read_tilt_file(path)
+        return dataclasses.replace(table.take(entries), where=table.where.replace(str(path), os.fspath(name), 1))
     values, unit = _read_npy(path) if path.suffix.lower() == ".npy" else _read_text(path)
     if values.size == 0:
         raise UserError(f"{path} holds no angles; it should list one per line")

@@ -4,6 +4,7 @@ Format: A. Cheng et al., "MRC2014: Extensions to the MRC format header", J. Stru
 signed bytes as IMOD marks them (https://bio3d.colorado.edu/imod/doc/mrc_format.txt).
 """
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -18,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.errors import UserError
+from dtomo.io.angles import AngleTable
 from dtomo.io.reading import Reading
 from dtomo.io.sources import MrcSource, check_frames
+from dtomo.io.tilts.series import Tilts, read_tilts
 
 _IMOD_STAMP = 1146047817
 _MODES = (0, 1, 2, 4, 6, 12)
 _LABEL = b"written by dtomo"
+AXIS_LABEL = "aligned by dtomo, axis at column "
+"""Before the column of the axis, in the second label of an aligned series."""
 _STORED = {"int8": "int8", "int16": "int16", "uint16": "uint16", "float16": "float16", "float32": "float32",
             "complex64": "complex64", "uint8": "uint16", "float64": "float32"}  # fmt: skip
 
@@ -37,6 +42,7 @@ class MrcFile:
     origin: tuple[float, float, float]
     is_stack: bool
     warnings: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
 
 def looks_like_mrc(path: Path) -> bool:
@@ -91,7 +97,8 @@ def read_mrc_header(path: Path) -> MrcFile:
     is_stack = int(header.ispg) == 0
     voxel_size, spacing_notes = _voxel_size(path, header, is_stack)
     origin = tuple(float(header.origin[axis]) for axis in "zyx")
-    return MrcFile(source, voxel_size, origin, is_stack, (*notes, *spacing_notes))  # type: ignore[arg-type]
+    labels = tuple(bytes(label).decode("latin-1").strip("\0 ") for label in np.atleast_1d(header.label))
+    return MrcFile(source, voxel_size, origin, is_stack, (*notes, *spacing_notes), labels)  # type: ignore[arg-type]
 
 
 def _byte_kind(header: Any, stored: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any], bool]:
@@ -131,8 +138,16 @@ def _voxel_size(path: Path, header: Any, is_stack: bool) -> tuple[tuple[float, f
     return (sizes[0], sizes[1], sizes[2]), [note]
 
 
-def read_mrc_scan(path: Path) -> Reading:
-    """Projections from an MRC stack; angles, flats and darks are the user's to give."""
+def read_mrc_scan(path: Path, angles_given: bool = False) -> Reading:
+    """Projections from an MRC stack, with what files beside it and its extended header say of a tilt series.
+
+    Parameters
+    ----------
+    path
+        The stack.
+    angles_given
+        Whether the user names the angles: files beside it then have no say in them.
+    """
     found = read_mrc_header(path)
     reading = Reading(path, "mrc", found.source, inputs=[path])
     reading.found["projections"] = str(path)
@@ -140,7 +155,38 @@ def read_mrc_scan(path: Path) -> Reading:
     if found.voxel_size is not None:
         reading.pixel_size = found.voxel_size[2] * 1e-4
         reading.found["pixel_size"] = f"{path}: header"
+    _put_tilts(reading, read_tilts(path, found.source.shape[0], named=angles_given))
+    label = next((text for text in found.labels if text.startswith(AXIS_LABEL)), None)
+    if label is not None:
+        with contextlib.suppress(ValueError):  # somebody else's label
+            reading.center = float(label.removeprefix(AXIS_LABEL))
+            reading.found["center"] = f"{path}: header label"
+            reading.tilt_series = True
     return reading
+
+
+def _put_tilts(reading: Reading, tilts: Tilts) -> None:
+    """Angles, pixel size and axis of a tilt series; the pixel size of the stack itself counts more."""
+    path = reading.path
+    if tilts.angles is not None:
+        reading.angles = AngleTable(tilts.angles, "degrees", tilts.where)
+        reading.found["angles"] = tilts.where
+    reading.tilt_series = tilts.angles is not None or tilts.tilt_axis is not None or tilts.pixel_size is not None
+    reading.inputs += tilts.inputs
+    reading.warnings += tilts.notes
+    if tilts.tilt_axis is not None:
+        reading.tilt_axis, reading.found["tilt_axis"] = -tilts.tilt_axis[0], tilts.tilt_axis[1]
+    if tilts.pixel_size is None:
+        return
+    size, where = tilts.pixel_size[0] * 1e-4, tilts.pixel_size[1]
+    if reading.pixel_size is None:
+        reading.pixel_size, reading.found["pixel_size"] = float(f"{size:.6g}"), where
+        reading.warnings = [note for note in reading.warnings if "voxel size" not in note]
+    elif abs(size / reading.pixel_size - 1) > 0.01:
+        reading.warnings.append(
+            f"{where} says {size * 1e4:g} Å, but the header of {path} {reading.pixel_size * 1e4:g} Å, which is taken; "
+            "say which with pixel_size=... (--pixel-size)"
+        )
 
 
 def mrc_dtype(path: Path, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -157,6 +203,7 @@ def create_mrc(
     voxel_size: Sequence[float] | None,
     is_stack: bool = False,
     origin: Sequence[float] = (0.0, 0.0, 0.0),
+    axis: float | None = None,
 ) -> tuple[int, np.dtype[Any]]:
     """An MRC file of the full size with its header; the data are holes, to be filled by ``pwrite``.
 
@@ -168,6 +215,8 @@ def create_mrc(
         (z, y, x) of voxel (0, 0, 0), Å.
     is_stack
         Images (mz = 1) rather than a volume (mz = nz).
+    axis
+        Column of the tilt axis of an aligned series, kept in a label.
 
     Returns
     -------
@@ -193,6 +242,8 @@ def create_mrc(
         header.nlabl = 1
         header.label[:] = b""
         header.label[0] = _LABEL
+        if axis is not None:
+            header.nlabl, header.label[1] = 2, f"{AXIS_LABEL}{axis:.4f}".encode()
         head = header.tobytes()
     with open(path, "wb") as raw:
         raw.write(head)

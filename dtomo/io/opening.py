@@ -24,6 +24,8 @@ from dtomo.io.reading import Reading
 from dtomo.io.scan import Scan, Values
 from dtomo.io.sources import ArraySource, Source, npy_source
 from dtomo.io.tiff import is_tiff, nearby_angle_files, read_tiff, reference_source
+from dtomo.io.tilts.series import SIGN
+from dtomo.io.tilts.warp import NEGATED
 from dtomo.io.zarr_store import is_zarr, read_zarr_scan, refuse_broken_store, stated_values
 
 NPY = b"\x93NUMPY"
@@ -97,7 +99,7 @@ def open(
     values = _asked_values(values, normalized)
     if values == "integrals" and (flats is not None or darks is not None):
         raise UserError(f"line integrals (--values integrals) need no flats and darks; leave them out for {path}")
-    reading = _read(Path(path), dataset)
+    reading = _read(Path(path), dataset, angles is not None)
     table = _angles(reading, angles, angle_unit)
     degrees, notes = to_degrees(table)
     if isinstance(angles, str | os.PathLike) or angles is None:  # numbers are degrees, as documented above
@@ -185,7 +187,7 @@ def _recognise_hdf5(path: Path, dataset: str | None) -> str:
         )
 
 
-def _read(path: Path, dataset: str | None) -> Reading:
+def _read(path: Path, dataset: str | None, angles_given: bool) -> Reading:
     kind = recognise(path, dataset)
     if kind == "dxchange":
         return read_dxchange(path)
@@ -199,7 +201,7 @@ def _read(path: Path, dataset: str | None) -> Reading:
         return read_tiff(path)
     if kind == "npy":
         return Reading(path, "npy", npy_source(path), found={"projections": str(path)}, inputs=[path])
-    return read_zarr_scan(path) if kind == "zarr" else read_mrc_scan(path)
+    return read_zarr_scan(path) if kind == "zarr" else read_mrc_scan(path, angles_given)
 
 
 def _angles(reading: Reading, given: Any, unit: str | None) -> AngleTable:
@@ -209,6 +211,10 @@ def _angles(reading: Reading, given: Any, unit: str | None) -> AngleTable:
         if isinstance(given, str | os.PathLike):
             reading.inputs.append(split_entries(given)[0])
         reading.found["angles"] = f"given: {table.where}"
+        if table.where.lower().split("[")[0].endswith((".tlt", ".rawtlt", "tiltangle")):
+            reading.found["angles"] += f", {SIGN}"
+            reading.tilt_series = reading.format == "mrc"
+        reading.tilt_series |= reading.format == "mrc" and NEGATED in table.where
     elif reading.angles is not None:
         table = reading.angles
         if unit is not None:
@@ -285,6 +291,8 @@ def _scan(reading: Reading, degrees: np.ndarray[Any, np.dtype[np.float64]]) -> S
         found=reading.found,
         warnings=tuple(reading.warnings),
         inputs=tuple(dict.fromkeys(reading.inputs)),
+        tilt_series=reading.tilt_series,
+        tilt_axis=reading.tilt_axis,
     )
 
 
@@ -296,6 +304,12 @@ def _checked(scan: Scan, values: Values | None) -> Scan:
     if values is None and scan.is_complex:
         values = "integrals"
         notes.append(f"{scan.path} holds complex numbers: taken as line integrals")
+    if values is None and scan.tilt_series and scan.flat_source is None:
+        values = "integrals"
+        notes.append(
+            f"{scan.path} is a tilt series: its values are taken as line integrals (mass-thickness); say otherwise "
+            "with values=... (--values)"
+        )
     if values == "integrals":
         return _without_references(dataclasses.replace(scan, values=values, warnings=tuple(notes)))
     if values is None and scan.flat_source is None:

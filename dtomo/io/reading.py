@@ -14,7 +14,7 @@ class Reading:
     keV.
 
     ``angles`` has one entry per projection, in the unit the file states. ``found`` says where each value
-    was found, ``inputs`` lists the files it came from.
+    was found, ``inputs`` lists the files it came from. ``tilt_series`` and ``tilt_axis`` are those of `Scan`.
     """
 
     path: Path
@@ -29,6 +29,8 @@ class Reading:
     sample_detector_distance: float | None = None
     source_sample_distance: float | None = None
     geometry: VectorGeometry | None = None
+    tilt_series: bool = False
+    tilt_axis: float | None = None
     found: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: list[str] = dataclasses.field(default_factory=list)
     inputs: list[Path] = dataclasses.field(default_factory=list)

@@ -62,6 +62,11 @@ class Scan:
         Sentences for the user.
     inputs
         Every file read, so that none is written over.
+    tilt_series
+        Whether the projections are views of an electron microscope: no stripes are removed from them, and their axis
+        may lie anywhere until they are aligned.
+    tilt_axis
+        Degrees that the axis is off the direction of rows, towards that of columns, if a file says so; None: unknown.
     window
         Detector rows and columns in use, raw pixels: (first row, end, first column, end).
     binning
@@ -84,6 +89,8 @@ class Scan:
     found: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
+    tilt_series: bool = False
+    tilt_axis: float | None = None
     window: tuple[int, int, int, int] | None = None
     binning: int = 1
 

@@ -93,8 +93,8 @@ def zinger_threshold(scan: io.Scan, settings: ReconSettings) -> float:
 
 
 def stripe_method(scan: io.Scan, settings: ReconSettings) -> Literal["combined", "none"]:
-    """As asked for, or "combined", or "none" for complex scans: they come from no detector with bad columns."""
-    return settings.stripes or ("none" if scan.is_complex else "combined")
+    """As asked for, or "combined", or "none" for complex scans and tilt series: no column stands for a pixel."""
+    return settings.stripes or ("none" if scan.is_complex or scan.tilt_series else "combined")
 
 
 def _parts(values: NDArray[Any]) -> list[NDArray[np.float32]]:

@@ -138,11 +138,11 @@ def test_real_mrc_without_stamp():
     scan = dtomo.open(_data("haadf_needle/HAADF_crop.mrc"), angles=_data("haadf_needle/HAADF.rawtlt"))
     assert (scan.format, scan.shape, scan.dtype) == ("mrc", (77, 168, 160), np.int16)
     assert scan.angles[[0, -1]].tolist() == [-76, 76]
-    assert scan.pixel_size is None  # the header's 1.0 Å is a default; the true one is 3.36 nm
-    assert any("taken as unknown" in note for note in scan.warnings)
-    given = dtomo.open(scan.path, angles=scan.angles, pixel_size=3.36e-3)
-    assert given.pixel_size == 3.36e-3
-    assert not any("voxel size" in note for note in given.warnings)
+    assert scan.pixel_size == 3.36e-3  # the header's 1.0 Å is a default; FEI's extended header has the true one
+    assert scan.found["pixel_size"].endswith("FEI extended header")
+    assert not any("voxel size" in note for note in scan.warnings)
+    given = dtomo.open(scan.path, angles=scan.angles, pixel_size=3.4e-3)
+    assert given.pixel_size == 3.4e-3
     assert scan.read().projections.min() == -31908
 
 
