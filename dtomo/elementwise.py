@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dtomo.arrays import array_module
 from dtomo.threads import run_jobs
@@ -13,8 +12,8 @@ _PIECE = 1 << 17  # elements: half a megabyte of float32
 DEVICE_PIECE = 1 << 25  # what temporary arrays on a device hold at most; a launch is nothing beside it
 
 
-def in_pieces(function: Callable[..., object], *arrays: NDArray[Any]) -> None:
-    """Call ``function(piece, piece, …)`` on matching pieces of arrays that broadcast against the first.
+def in_pieces(function: Callable[..., object], *arrays: Any) -> None:
+    """Call ``function(piece, piece, …)`` on matching pieces of arrays (or numbers) that broadcast against the first.
 
     The function works in place on pieces of the first array (and of others of its shape). Pieces are cut along the
     first array's slowest axis in memory, so any layout is fine; every element must be computed by itself.

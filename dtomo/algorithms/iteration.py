@@ -90,13 +90,16 @@ class Result(NamedTuple):
     iterations
         How many were made.
     reason
-        Why it stopped: "iterations", "tolerance" or "callback".
+        Why it stopped: "iterations", "tolerance", "noise", "held out" or "callback".
+    held_out
+        Norms of the residual of views that were held out (`HeldOut`), of the same shape, one row more; else None.
     """
 
     solution: NDArray[Any]
     residuals: NDArray[np.float64]
     iterations: int
     reason: str
+    held_out: NDArray[np.float64] | None = None
 
 
 class IterativeMethod(abc.ABC):
@@ -158,10 +161,14 @@ class IterativeMethod(abc.ABC):
                 f"the checkpoint holds a solution of shape {shape} and {dtype}, but the operator takes "
                 f"{tuple(self.operator.shape_in)} and {self.operator.dtype}; remove it to begin anew"
             )
-        move = to_host if self.operator.xp is np else to_device
         for name, value in parts.items():
-            array = is_array(value) and value.ndim > 0 and name not in self.on_host
-            setattr(self, name, move(value) if array else value)
+            setattr(self, name, value if name in self.on_host else placed(self.operator, value))
+
+
+def placed(operator: LinearOperator, value: Any) -> Any:
+    """A part of a state where the operator's arrays lie; numbers stay on the host."""
+    move = to_host if operator.xp is np else to_device
+    return move(value) if is_array(value) and value.ndim > 0 else value
 
 
 def iterate(
@@ -170,6 +177,7 @@ def iterate(
     tolerance: float | None = None,
     callback: Callback | None = None,
     checkpoints: Checkpointer | None = None,
+    watch: "Watch | None" = None,
 ) -> Result:
     """Drive an iterative method to its end.
 
@@ -185,6 +193,8 @@ def iterate(
         See `Callback`; after a checkpoint it begins with the iteration that comes next.
     checkpoints
         Where to go on from, and where to keep the state meanwhile.
+    watch
+        What else ends it (made by a `dtomo.algorithms.Stop` for this problem).
 
     Raises
     ------
@@ -196,17 +206,50 @@ def iterate(
     if kept is None:
         method.begin()
     else:
-        method.go_on_from(kept.parts)
+        method.go_on_from(kept.parts if watch is None else watch.go_on_from(kept.parts))
         history.norms = list(kept.residuals)
     before = len(history.norms)
     del kept
     for number in range(before, int(iterations)):
         if checkpoints is not None and number > before:
-            checkpoints.offer(State(method.parts(), np.array(history.norms)))
-        if history.stop(method.misfit()):
+            parts = method.parts() if watch is None else method.parts() | watch.parts()
+            checkpoints.offer(State(parts, np.array(history.norms)))
+        squared = method.misfit()
+        if history.stop(squared, None if watch is None else watch.look(method.solution, squared), watch):
             break
         method.advance(history.active)
-    return history.result(method.solution)
+    early = history.reason != "iterations"
+    solution, held_out = (method.solution, None) if watch is None else watch.chosen(method.solution, early)
+    made = len(history.norms) - early
+    return Result(solution, np.array(history.norms), made, history.reason, held_out)
+
+
+class Watch(abc.ABC):
+    """Looks at every iterate and says which slices are to stop; see `dtomo.algorithms.stopping`.
+
+    Attributes
+    ----------
+    reason
+        What `Result.reason` says where it ended the run.
+    """
+
+    reason: str
+
+    @abc.abstractmethod
+    def look(self, solution: NDArray[Any], squared: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which slices, ``(slices,)`` or ``(1,)``, stop here, from the iterate and its squared residual norms."""
+
+    def parts(self) -> dict[str, Any]:
+        """What it needs to know after a checkpoint, by names that no method has."""
+        return {}
+
+    def go_on_from(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """Take its own parts from a checkpoint, and return the others."""
+        return parts
+
+    def chosen(self, last: NDArray[Any], looked: bool) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+        """The solution to return, and what `Result.held_out` is; `looked`: it has looked at the last iterate."""
+        return last, None
 
 
 class Residuals:
@@ -218,21 +261,24 @@ class Residuals:
         self.reason = "iterations"
         self.active: NDArray[np.bool_] = np.ones(1, bool)
 
-    def stop(self, squared: NDArray[np.float64]) -> bool:
-        """Record the squared residual norm (of every slice); whether to end before the coming iteration."""
+    def stop(
+        self, squared: NDArray[np.float64], ended: NDArray[np.bool_] | None = None, watch: Watch | None = None
+    ) -> bool:
+        """Record the squared residual norm (of every slice); whether to end before the coming iteration.
+
+        `ended` are slices that `watch` has stopped.
+        """
         norm = np.sqrt(np.maximum(squared, 0))
         self.norms.append(norm)
         self.active = norm > self.tolerance * self.norms[0]
+        met = not self.active.any()
+        if ended is not None:
+            self.active &= ~ended
         if not self.active.any():
-            self.reason = "tolerance"
+            self.reason = "tolerance" if met or watch is None else watch.reason
         elif self.callback is not None and self.callback(len(self.norms) - 1, norm):
             self.reason = "callback"
         return self.reason != "iterations"
-
-    def result(self, solution: NDArray[Any]) -> Result:
-        """The end of a run."""
-        made = len(self.norms) - (self.reason != "iterations")
-        return Result(solution, np.array(self.norms), made, self.reason)
 
 
 def starting_point(operator: LinearOperator, initial: NDArray[Any] | None) -> NDArray[Any]:

@@ -12,11 +12,11 @@ from dtomo.algorithms.iteration import (
     Result,
     arranged,
     check_bounds,
-    check_problem,
     inverse,
-    iterate,
     starting_point,
 )
+from dtomo.algorithms.solving import solve, zero_outside
+from dtomo.algorithms.stopping import Stop, Views
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
 from dtomo.operators.differences import Differences
@@ -36,7 +36,9 @@ def tv(
     weights: NDArray[Any] | None = None,
     lower: float | None = None,
     upper: float | None = None,
+    mask: NDArray[Any] | None = None,
     tolerance: float | None = None,
+    stop: Stop | None = None,
     callback: Callback | None = None,
     checkpoints: Checkpointer | None = None,
 ) -> Result:
@@ -67,7 +69,7 @@ def tv(
         Bounds of the solution (real ones only).
     tolerance
         The run stops once the residual norms of all slices are this fraction of the first ones.
-    callback, checkpoints
+    mask, stop, callback, checkpoints
         As for `dtomo.algorithms.sirt`.
 
     Returns
@@ -84,7 +86,6 @@ def tv(
     A. Chambolle and T. Pock, J. Math. Imaging Vis. 40, 120-145 (2011), algorithm 1, with the step sizes of T. Pock and
     A. Chambolle, ICCV 2011, 1762-1769, lemma 2 (α = 1): inverse sums of rows and columns of A and D.
     """
-    check_problem(operator, data, initial, weights, iterations, tolerance)
     if not 0 <= strength < np.inf:
         raise UserError(f"the strength of the total variation is a number from 0; got {strength}")
     if kind not in ("isotropic", "anisotropic"):
@@ -92,8 +93,11 @@ def tv(
     if len(operator.shape_in) != 3:
         raise UserError(f"total variation is of volumes (z, y, x); the operator takes {operator.shape_in}")
     check_bounds(operator, lower, upper)
-    method = _PrimalDual(operator, data, initial, weights, strength, spacing, kind, (lower, upper))
-    return iterate(method, iterations, tolerance, callback, checkpoints)
+    return solve(
+        lambda views, start: _PrimalDual(views, start, strength, spacing, kind, (lower, upper)), operator, data,
+        iterations=iterations, initial=initial, weights=weights, mask=mask, tolerance=tolerance, stop=stop,
+        callback=callback, checkpoints=checkpoints,
+    )  # fmt: skip
 
 
 class _PrimalDual(IterativeMethod):
@@ -103,18 +107,17 @@ class _PrimalDual(IterativeMethod):
 
     def __init__(
         self,
-        operator: LinearOperator,
-        data: NDArray[Any],
+        views: Views,
         initial: NDArray[Any] | None,
-        weights: NDArray[Any] | None,
         strength: float,
         spacing: tuple[float, ...],
         kind: Kind,
         bounds: tuple[float | None, float | None],
     ) -> None:
-        self.operator, self.initial, self.strength, self.kind, self.bounds = operator, initial, strength, kind, bounds
+        operator = self.operator = views.operator
+        self.initial, self.strength, self.kind, self.bounds = initial, strength, kind, bounds
         self.differences = Differences(operator.shape_in, spacing, operator.dtype, operator.device)  # type: ignore[arg-type]
-        self.data, self.weights = arranged(operator, data, weights)
+        self.data, self.weights = arranged(*views[:3])
         steep = 2 * sum(1 / step for step in self.differences.spacing)
         self.step = (1 / (operator.column_sums() + np.float32(steep))).astype(np.float32)
         self.dual_step = inverse(operator.row_sums()).astype(np.float32)
@@ -159,3 +162,4 @@ class _PrimalDual(IterativeMethod):
     def _clip(self, solution: NDArray[Any]) -> None:
         if self.bounds != (None, None):
             np.clip(solution, *self.bounds, out=solution)
+        zero_outside(self.operator, solution)

@@ -12,11 +12,11 @@ from dtomo.algorithms.iteration import (
     Result,
     arranged,
     check_bounds,
-    check_problem,
     inverse,
-    iterate,
     starting_point,
 )
+from dtomo.algorithms.solving import solve
+from dtomo.algorithms.stopping import Stop, Views
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
@@ -32,7 +32,9 @@ def sirt(
     relaxation: float = 1.0,
     lower: float | None = None,
     upper: float | None = None,
+    mask: NDArray[Any] | None = None,
     tolerance: float | None = None,
+    stop: Stop | None = None,
     callback: Callback | None = None,
     checkpoints: Checkpointer | None = None,
 ) -> Result:
@@ -54,8 +56,12 @@ def sirt(
         Between 0 and 2.
     lower, upper
         Bounds that every iterate is clipped to (real solutions only).
+    mask
+        True where there may be something, broadcasting to the volume; default: everywhere.
     tolerance
         A slice (of a separable operator) stops once its residual norm is this fraction of the first one.
+    stop
+        What else ends the run: `dtomo.algorithms.Discrepancy` or `HeldOut`.
     callback
         Called at the start of each iteration with its number and the residual norms; True stops.
     checkpoints
@@ -74,12 +80,14 @@ def sirt(
     -----
     J. Gregor and T. Benson, IEEE Trans. Med. Imaging 27, 918-924 (2008).
     """
-    check_problem(operator, data, initial, weights, iterations, tolerance)
     if not 0 < relaxation < 2:
         raise UserError(f"the relaxation of SIRT lies between 0 and 2, not at {relaxation}")
     check_bounds(operator, lower, upper)
-    method = _Sirt(operator, data, initial, weights, relaxation, (lower, upper))
-    return iterate(method, iterations, tolerance, callback, checkpoints)
+    return solve(
+        lambda views, start: _Sirt(views, start, relaxation, (lower, upper)), operator, data, iterations=iterations,
+        initial=initial, weights=weights, mask=mask, tolerance=tolerance, stop=stop, callback=callback,
+        checkpoints=checkpoints,
+    )  # fmt: skip
 
 
 class _Sirt(IterativeMethod):
@@ -87,16 +95,15 @@ class _Sirt(IterativeMethod):
 
     def __init__(
         self,
-        operator: LinearOperator,
-        data: NDArray[Any],
+        views: Views,
         initial: NDArray[Any] | None,
-        weights: NDArray[Any] | None,
         relaxation: float,
         bounds: tuple[float | None, float | None],
     ) -> None:
-        self.operator, self.initial, self.bounds = operator, initial, bounds
+        operator = self.operator = views.operator
+        self.initial, self.bounds = initial, bounds
         rows = inverse(operator.row_sums()).astype(np.float32)
-        self.data, self.weights = arranged(operator, data, weights)
+        self.data, self.weights = arranged(*views[:3])
         self.columns = (relaxation * inverse(operator.column_sums(self.weights))).astype(np.float32)
         self.rows = rows if self.weights is None else self.weights * rows
         self.residual: NDArray[Any] | None = None

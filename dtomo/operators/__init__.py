@@ -5,6 +5,7 @@ from dtomo.operators.base import LinearOperator
 from dtomo.operators.differences import Differences
 from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
+from dtomo.operators.masked import Masked
 from dtomo.operators.projection import ParallelProjector, backproject
 from dtomo.operators.voxels import rows_seen
 
@@ -12,6 +13,7 @@ __all__ = [
     "FILTERS",
     "Differences",
     "LinearOperator",
+    "Masked",
     "ParallelProjector",
     "backproject",
     "filter_projections",

@@ -1,6 +1,7 @@
 """The contract of linear operators, and what follows from it."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,27 @@ class LinearOperator(abc.ABC):
     def adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
         """Aᴴ y; raises as `forward` does."""
         return self._adjoint(self._checked(y, self.shape_out, "adjoint"))
+
+    def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "LinearOperator":
+        """The operator of some of the views only, in that order: those places of the first axis of `shape_out`.
+
+        Projectors have it; methods of ordered subsets and held-out views need it.
+
+        Raises
+        ------
+        UserError
+            Numbers that are none of its views, or an operator that cannot be taken apart.
+        """
+        raise UserError(f"{type(self).__name__} cannot be taken apart into views")
+
+    def _view_numbers(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Numbers of views, refused where there are none of that number."""
+        chosen = np.asarray(numbers)
+        views = self.shape_out[0]
+        whole = chosen.ndim == 1 and chosen.size > 0 and chosen.dtype.kind in "iu"
+        if not whole or chosen.min() < 0 or chosen.max() >= views:
+            raise UserError(f"views are given by numbers from 0 to {views - 1}; got {numbers!r:.60}")
+        return chosen.astype(np.int64)
 
     def row_sums(self) -> NDArray[Any]:
         """A applied to ones (broadcasts to `shape_out`)."""

@@ -1,5 +1,7 @@
 """Projectors: from a volume to its projections, with the exactly matched back-projector."""
 
+import copy
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,9 +18,9 @@ from dtomo.kernels.weights import Rays, interpolation, rays
 from dtomo.operators.base import LinearOperator
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=128)
 def joseph_rays(geometry: ParallelBeam) -> Rays:
-    """Ray tables of a geometry, kept for the last few."""
+    """Ray tables of a geometry (a few numbers of each angle), kept for the last ones: also for those of subsets."""
     g = geometry
     return rays(g.radians, g.center, g.columns, g.width, g.height, g.pitch)
 
@@ -64,6 +66,21 @@ class ParallelProjector(LinearOperator):
             raise UserError(f"a projector needs at least one slice, not {slices}")
         self.shape_in = (int(slices), geometry.height, geometry.width)
         self.shape_out = (len(geometry.angles), int(slices), geometry.columns)
+
+    def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "ParallelProjector":
+        """The projector of some of the angles, in that order."""
+        some = copy.copy(self)
+        some.geometry = self.geometry.replace(angles=self.geometry.angles[self._view_numbers(numbers)])
+        some.shape_out = (len(some.geometry.angles), *self.shape_out[1:])
+        return some
+
+    def norm(self, iterations: int = 30, seed: int = 0) -> float:
+        """The largest singular value, from below, by the power method: that of a single slice, as all are alike."""
+        if self.shape_in[0] == 1:
+            return super().norm(iterations, seed)
+        one = ParallelProjector(self.geometry, 1)
+        one.device = self.device
+        return one.norm(iterations, seed)
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         angles, slices, columns = self.shape_out

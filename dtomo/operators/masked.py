@@ -1,0 +1,84 @@
+"""An operator that sees nothing outside of a support."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtomo.arrays import array_module
+from dtomo.errors import UserError
+from dtomo.operators.base import LinearOperator
+
+
+class Masked(LinearOperator):
+    """``A M``: `operator` after a mask on its volumes, so that iterations that begin inside of it stay there.
+
+    Parameters
+    ----------
+    operator
+        A.
+    mask
+        M: True (or not 0) where there may be something; broadcasts to the operator's `shape_in`, for instance
+        ``(y, x)`` for all slices.
+
+    Raises
+    ------
+    UserError
+        A mask that does not fit, or that leaves nothing.
+    """
+
+    def __init__(self, operator: LinearOperator, mask: Any) -> None:
+        self.operator, self.device = operator, operator.device
+        self.shape_in, self.shape_out, self.dtype = operator.shape_in, operator.shape_out, operator.dtype
+        inside = operator.xp.asarray(mask)
+        try:
+            fits = np.broadcast_shapes(inside.shape, self.shape_in) == tuple(self.shape_in)
+        except ValueError:
+            fits = False
+        if not fits or inside.dtype.kind not in "biuf":
+            raise UserError(f"a mask is of true and false and broadcasts to {tuple(self.shape_in)}, not {inside.shape}")
+        inside = inside.astype(bool)
+        if not inside.any():
+            raise UserError("the mask leaves nothing: it is true where there may be something")
+        whole = inside.reshape((1,) * (len(self.shape_in) - inside.ndim) + inside.shape)
+        self.mask = whole.astype(np.float32)
+        """float32 with as many axes as a volume: 1 inside and 0 outside."""
+
+    def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
+        return self.operator._forward(x * self._near(x))
+
+    def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
+        volume = self.operator._adjoint(y)
+        volume *= self._near(volume)
+        return volume
+
+    def _near(self, array: NDArray[Any]) -> Any:
+        xp = array_module(array)
+        return self.mask if xp is array_module(self.mask) else xp.asarray(self.mask)
+
+    def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "Masked":
+        """The same mask before some of the views."""
+        return Masked(self.operator.of_views(numbers), self.mask)
+
+    def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Those of the operator, and 0 outside."""
+        return self.operator.column_sums(weights) * self.mask
+
+    def zeros(self) -> NDArray[Any]:
+        return self.operator.zeros()
+
+    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
+        return self.operator.arrange(data)
+
+    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self.operator.dot_in(x, y)
+
+    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self.operator.dot_out(x, y)
+
+    def factor_in(self, values: NDArray[Any]) -> NDArray[Any]:
+        return self.operator.factor_in(values)
+
+    def factor_out(self, values: NDArray[Any]) -> NDArray[Any]:
+        return self.operator.factor_out(values)
