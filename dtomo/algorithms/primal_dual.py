@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.algorithms.data_terms import DataTerm, Huber, LeastSquares
 from dtomo.algorithms.iteration import (
     Callback,
     Checkpointer,
@@ -15,8 +16,10 @@ from dtomo.algorithms.iteration import (
     inverse,
     starting_point,
 )
+from dtomo.algorithms.proximal import Bounds
 from dtomo.algorithms.solving import solve, zero_outside
 from dtomo.algorithms.stopping import Stop, Views
+from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
 from dtomo.operators.differences import Differences
@@ -31,6 +34,7 @@ def tv(
     strength: float,
     spacing: tuple[float, ...] = (1.0, 1.0, 1.0),
     kind: Kind = "isotropic",
+    data_term: DataTerm | None = None,
     iterations: int = 200,
     initial: NDArray[Any] | None = None,
     weights: NDArray[Any] | None = None,
@@ -42,7 +46,7 @@ def tv(
     callback: Callback | None = None,
     checkpoints: Checkpointer | None = None,
 ) -> Result:
-    """The volume with the least ``½ ‖W^½ (A x - b)‖² + strength · Σ |D x|``, within bounds.
+    """The volume with the least ``Σ w φ(A x - b) + strength · Σ |D x|``, within bounds; by default φ(r) = ½ |r|².
 
     One application of A and one of its adjoint to each iteration.
 
@@ -59,6 +63,8 @@ def tv(
     kind
         "isotropic": |D x| is the length of the vector of differences at a voxel; "anisotropic": the sum of their
         magnitudes.
+    data_term
+        φ: `LeastSquares` (the default) or `Huber`, which outliers do not rule.
     iterations
         At most so many.
     initial
@@ -68,7 +74,8 @@ def tv(
     lower, upper
         Bounds of the solution (real ones only).
     tolerance
-        The run stops once the residual norms of all slices are this fraction of the first ones.
+        A slice that is solved by itself stops once its residual norm is this fraction of the first one; slices that
+        are coupled stop once all of them are there.
     mask, stop, callback, checkpoints
         As for `dtomo.algorithms.sirt`.
 
@@ -93,8 +100,11 @@ def tv(
     if len(operator.shape_in) != 3:
         raise UserError(f"total variation is of volumes (z, y, x); the operator takes {operator.shape_in}")
     check_bounds(operator, lower, upper)
+    term = LeastSquares() if data_term is None else data_term
+    if not isinstance(term, LeastSquares | Huber):
+        raise UserError(f"tv has the data terms LeastSquares and Huber; fista takes {type(term).__name__}")
     return solve(
-        lambda views, start: _PrimalDual(views, start, strength, spacing, kind, (lower, upper)), operator, data,
+        lambda views, start: _PrimalDual(views, start, strength, spacing, kind, term, (lower, upper)), operator, data,
         iterations=iterations, initial=initial, weights=weights, mask=mask, tolerance=tolerance, stop=stop,
         callback=callback, checkpoints=checkpoints,
     )  # fmt: skip
@@ -112,25 +122,27 @@ class _PrimalDual(IterativeMethod):
         strength: float,
         spacing: tuple[float, ...],
         kind: Kind,
+        term: LeastSquares | Huber,
         bounds: tuple[float | None, float | None],
     ) -> None:
         operator = self.operator = views.operator
-        self.initial, self.strength, self.kind, self.bounds = initial, strength, kind, bounds
+        self.initial, self.strength, self.kind, self.bounds = initial, strength, kind, Bounds(*bounds)
+        self.most = term.width if isinstance(term, Huber) else None
         self.differences = Differences(operator.shape_in, spacing, operator.dtype, operator.device)  # type: ignore[arg-type]
         self.data, self.weights = arranged(*views[:3])
         steep = 2 * sum(1 / step for step in self.differences.spacing)
         self.step = (1 / (operator.column_sums() + np.float32(steep))).astype(np.float32)
         self.dual_step = inverse(operator.row_sums()).astype(np.float32)
-        self.field_step = np.float32(min(self.differences.spacing) / 2)
+        self.field_step = min(self.differences.spacing) / 2
         self.present: NDArray[Any] | None = None
 
     def begin(self) -> None:
         self.solution = starting_point(self.operator, self.initial)
-        self._clip(self.solution)
+        self._keep_bounds(self.solution)
         self.previous = self.solution.copy(order="K")
         self.projected = self.operator.forward(self.solution)
         self.dual = self.operator.arrange(self.operator.xp.zeros(self.operator.shape_out, self.operator.dtype))
-        self.field = self.differences.forward(self.solution) * np.float32(0)
+        self.field = self.differences.field(self.solution)
 
     def misfit(self) -> NDArray[np.float64]:
         self.present = self.operator.forward(self.solution)
@@ -141,25 +153,63 @@ class _PrimalDual(IterativeMethod):
     def advance(self, active: NDArray[np.bool_]) -> None:
         present, self.present = self.present, None
         assert present is not None
-        ahead = 2 * present - self.projected
         weights = np.float32(1) if self.weights is None else self.weights
-        # the proximal map of the conjugate of ½ w (t - b)²: (y + σ (t - b)) w / (w + σ), 0 where w is
-        self.dual += self.dual_step * (ahead - self.data)
-        self.dual *= weights / (weights + self.dual_step + np.float32(1e-30))
-        self.field += self.field_step * self.differences.forward(2 * self.solution - self.previous)
-        self._shorten(self.field)
-        self.previous, self.projected = self.solution, present
-        update = self.operator.adjoint(self.dual) + self.differences.adjoint(self.field)
-        self.solution = self.solution - self.step * update
-        self._clip(self.solution)
+        in_pieces(self._climb, self.dual, present, self.projected, self.data, self.dual_step, weights)
+        ahead = self.previous  # its memory
+        in_pieces(_extrapolate, ahead, self.solution)
+        self.field, _ = self.differences.ascend(
+            self.field, self.field, ahead, self.field_step, limit=self.strength, isotropic=self.kind == "isotropic"
+        )
+        update = self.operator.adjoint(self.dual)
+        slope = self.differences.adjoint(self.field)
+        # the new iterate takes the memory of the one before the last
+        in_pieces(self._descend, ahead, self.solution, update, slope, self.step)
+        if len(self.differences.spacing) == 2 and not active.all():  # else slices are solved together
+            in_pieces(_stay, ahead, self.solution, self.operator.factor_in(active) > 0)
+        self.previous, self.projected, self.solution = self.solution, present, ahead
+        zero_outside(self.operator, self.solution)
 
-    def _shorten(self, field: NDArray[Any]) -> None:
-        """Vectors (or components) longer than the strength, to that length."""
-        squares = (field.real**2 + field.imag**2) if np.iscomplexobj(field) else field * field
-        length = np.sqrt(squares.sum(0, keepdims=True) if self.kind == "isotropic" else squares)
-        field *= np.minimum(np.float32(1), np.float32(self.strength) / np.maximum(length, np.float32(1e-30)))
+    def _climb(
+        self,
+        dual: NDArray[Any],
+        present: NDArray[Any],
+        projected: NDArray[Any],
+        data: NDArray[Any],
+        step: NDArray[Any],
+        weights: NDArray[Any],
+    ) -> None:
+        """``y + σ (2 A x - A x' - b)``, then the proximal map of the conjugate of w φ: scaled by ``w / (w + σ)``.
 
-    def _clip(self, solution: NDArray[Any]) -> None:
-        if self.bounds != (None, None):
-            np.clip(solution, *self.bounds, out=solution)
-        zero_outside(self.operator, solution)
+        With Huber's φ it is then brought to magnitudes of ``w width`` at most.
+        """
+        change = present + present
+        change -= projected
+        change -= data
+        change *= step
+        dual += change
+        dual *= weights / (weights + step + np.float32(1e-30))
+        if self.most is not None:
+            size = np.abs(dual)
+            dual *= np.minimum(1, weights * np.float32(self.most) / np.maximum(size, np.float32(1e-30)))
+
+    def _descend(
+        self, ahead: NDArray[Any], x: NDArray[Any], update: NDArray[Any], slope: NDArray[Any], step: NDArray[Any]
+    ) -> None:
+        update += slope
+        update *= step
+        np.subtract(x, update, out=ahead)
+        self.bounds.clip(ahead)
+
+    def _keep_bounds(self, volume: NDArray[Any]) -> None:
+        self.bounds.apply(volume, 0.0)
+        zero_outside(self.operator, volume)
+
+
+def _stay(new: NDArray[Any], old: NDArray[Any], going: NDArray[np.bool_]) -> None:
+    np.copyto(new, old, where=~going)
+
+
+def _extrapolate(previous: NDArray[Any], x: NDArray[Any]) -> None:
+    """In the place of the iterate before: 2 x less that."""
+    np.subtract(x, previous, out=previous)
+    previous += x

@@ -8,6 +8,7 @@ from dtomo.operators.fourier import fourier_backproject
 from dtomo.operators.masked import Masked
 from dtomo.operators.projection import ParallelProjector, backproject
 from dtomo.operators.voxels import rows_seen
+from dtomo.operators.wavelets import WaveletTransform
 
 __all__ = [
     "FILTERS",
@@ -15,6 +16,7 @@ __all__ = [
     "LinearOperator",
     "Masked",
     "ParallelProjector",
+    "WaveletTransform",
     "backproject",
     "filter_projections",
     "fourier_backproject",

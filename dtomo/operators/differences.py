@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import single_precision
 from dtomo.errors import UserError
 from dtomo.kernels.differences import differences, negative_divergence
+from dtomo.kernels.dual_fields import ascend
 from dtomo.operators.base import LinearOperator
 
 
@@ -49,6 +50,35 @@ class Differences(LinearOperator):
             raise UserError(f"differences are of float32 or complex64 volumes, not of {self.dtype}")
         self.shape_in = tuple(shape)
         self.shape_out = (len(steps), *self.shape_in)
+
+    @property
+    def step_bound(self) -> float:
+        """``4 Σ 1 / spacing²``: at least the squared norm, which large volumes come close to."""
+        return 4 * sum(1 / step**2 for step in self.spacing)
+
+    def field(self, volume: NDArray[Any]) -> NDArray[Any]:
+        """Zeros ``(component, z, y, x)`` that lie in memory as the results of `forward` for that volume do."""
+        return self.forward(volume * np.float32(0))
+
+    def ascend(
+        self,
+        field: NDArray[Any],
+        ahead: NDArray[Any],
+        volume: NDArray[Any],
+        step: NDArray[np.float32] | float,
+        *,
+        limit: float,
+        momentum: float = 0.0,
+        isotropic: bool = True,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Step of a dual field of total variation: see `dtomo.kernels.dual_fields.ascend`.
+
+        `step` is one number, or one for each slice, on the host. Returns both fields, written over.
+        """
+        steps = np.broadcast_to(np.asarray(step, np.float32).reshape(-1), self.shape_in[:1])
+        return ascend(
+            field, ahead, volume, self.spacing, step=steps, limit=limit, momentum=momentum, isotropic=isotropic
+        )
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         return differences(single_precision(x), self.spacing)
