@@ -231,9 +231,7 @@ def _positive_start(operator: LinearOperator, initial: NDArray[Any] | None) -> N
 
 def _ratio(expected: NDArray[Any], data: NDArray[Any], weights: Any) -> None:
     """expected = weights data / expected, 0 where that is"""
-    there = expected >= 1e-30
-    np.divide(data, expected, out=expected, where=there)
-    expected *= there
+    expected[...] = data * inverse(expected)
     expected *= weights
 
 
@@ -248,6 +246,6 @@ def _multiply(
 
     def work(x: NDArray[Any], factor: NDArray[Any], sensitivity: NDArray[Any], going: Any) -> None:
         factor *= sensitivity
-        np.multiply(x, factor, out=x, where=going)
+        np.copyto(x, x * factor, where=going)
 
     in_pieces(work, solution, factor, sensitivity, operator.factor_in(active) > 0)
