@@ -69,6 +69,42 @@ def test_total_variation_and_likelihood_of_arrays(beam, projections):
     assert not np.array_equal(one, coupled)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("lsqr", {"damping": 0.5}), ("os_sart", {"subsets": 5, "lower": 0.0}), ("osem", {"subsets": 3}),
+        ("fista", {"prior": algorithms.TotalVariation(0.1, (1, 1)), "data_term": algorithms.Huber(1.0)}),
+        ("fista", {"prior": algorithms.Wavelets(0.1), "stop": algorithms.HeldOut(0.2)}),
+        ("sirt", {"coarse": (2,), "mask": np.eye(32) == 0}), ("cgls", {"stop": algorithms.Discrepancy(0.5)}),
+    ],
+    ids=["lsqr", "os_sart", "osem", "variation", "wavelets", "coarse", "noise"],
+)  # fmt: skip
+def test_solvers_of_arrays(beam, projections, name, options):
+    """As the algorithms, and with the same bits block by block."""
+    data = np.abs(projections) if name == "osem" else projections
+    whole = getattr(recon, name)(data, beam, iterations=4, **options)
+    operator, solver = ParallelProjector(beam, 20), getattr(algorithms, name)
+    given = {key: value for key, value in options.items() if key != "coarse"}
+    if "coarse" in options:
+        found = algorithms.coarse_to_fine(solver, operator, data, factors=options["coarse"], iterations=4, **given)
+    else:
+        found = solver(operator, data, iterations=4, **given)
+    assert np.array_equal(whole, found.solution)
+    lazy = getattr(recon, name)(da.from_array(data, chunks=(-1, 8, -1)), beam, iterations=4, **options)
+    assert isinstance(lazy, da.Array)
+    assert np.array_equal(lazy.compute(scheduler="synchronous"), whole)
+
+
+def test_priors_that_couple_slices_need_them_all(beam, projections):
+    lazy = da.from_array(projections, chunks=(-1, 8, -1))
+    for prior in (algorithms.TotalVariation(0.1), algorithms.NuclearNorm(1.0), algorithms.Denoiser(abs)):
+        assert recon.fista(projections, beam, prior=prior, iterations=1).shape == (20, 32, 32)
+        with pytest.raises(UserError, match="couples the slices"):
+            recon.fista(lazy, beam, prior=prior)
+    with pytest.raises(UserError, match="fbp has no option 'coarse'"):
+        recon.fbp(projections, beam, coarse=(2,))
+
+
 def test_double_precision_becomes_single(beam, projections):
     assert np.array_equal(recon.fbp(projections.astype(np.float64), beam), recon.fbp(projections, beam))
 

@@ -7,6 +7,7 @@ from dtomo.algorithms.fdk import check_fdk, fdk
 from dtomo.algorithms.fista import fista, largest_eigenvalues
 from dtomo.algorithms.iteration import Checkpointer, IterativeMethod, Result, State, iterate
 from dtomo.algorithms.krylov import cgls, lsqr
+from dtomo.algorithms.multiresolution import coarse_to_fine
 from dtomo.algorithms.primal_dual import tv
 from dtomo.algorithms.proximal import Bounds, Denoiser, Proximal, Support, TotalVariation
 from dtomo.algorithms.sirt import sirt
@@ -35,6 +36,7 @@ __all__ = [
     "Wavelets",
     "cgls",
     "check_fdk",
+    "coarse_to_fine",
     "fbp",
     "fdk",
     "fista",

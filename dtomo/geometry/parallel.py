@@ -100,6 +100,23 @@ class ParallelBeam:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def coarser(self, factor: int) -> "ParallelBeam":
+        """Voxels and pixels `factor` times as large; the last ones reach beyond the edge where sizes are no multiples.
+
+        Coarse pixel k covers the pixels from ``factor * k`` on; volumes have their middles in one place.
+
+        Raises
+        ------
+        UserError
+            A factor that is no whole number from 1.
+        """
+        times = _whole(factor, "factor")
+        if times < 1:
+            raise UserError(f"voxels are made larger by a whole number from 1, not by {factor}")
+        columns, width, height = (-(-size // times) for size in (self.columns, self.width, self.height))
+        center = (self.center - (times - 1) / 2) / times
+        return self.replace(columns=columns, center=center, width=width, height=height)
+
     def replace(self, **changes: object) -> "ParallelBeam":
         """A copy with some values changed."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -2,6 +2,7 @@
 
 from dtomo.kernels.nufft import spectra_can_be_summed
 from dtomo.operators.base import LinearOperator
+from dtomo.operators.coarser import Coarser
 from dtomo.operators.differences import Differences
 from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
@@ -12,6 +13,7 @@ from dtomo.operators.wavelets import WaveletTransform
 
 __all__ = [
     "FILTERS",
+    "Coarser",
     "Differences",
     "LinearOperator",
     "Masked",

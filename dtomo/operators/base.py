@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dtomo.arrays import array_module, on_device
 from dtomo.errors import UserError
+from dtomo.operators.coarser import Coarser
 
 
 class LinearOperator(abc.ABC):
@@ -74,6 +75,16 @@ class LinearOperator(abc.ABC):
             Numbers that are none of its views, or an operator that cannot be taken apart.
         """
         raise UserError(f"{type(self).__name__} cannot be taken apart into views")
+
+    def coarser(self, factor: int) -> Coarser:
+        """The same problem on voxels and pixels `factor` times as large: see `Coarser`.
+
+        Raises
+        ------
+        UserError
+            An operator that has no such thing.
+        """
+        raise UserError(f"{type(self).__name__} cannot be made coarser")
 
     def _view_numbers(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Numbers of views, refused where there are none of that number."""

@@ -1,5 +1,6 @@
 """An operator that sees nothing outside of a support."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module
 from dtomo.errors import UserError
 from dtomo.operators.base import LinearOperator
+from dtomo.operators.coarser import Coarser
 
 
 class Masked(LinearOperator):
@@ -60,6 +62,11 @@ class Masked(LinearOperator):
     def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "Masked":
         """The same mask before some of the views."""
         return Masked(self.operator.of_views(numbers), self.mask)
+
+    def coarser(self, factor: int) -> Coarser:
+        """Behind the mask of the coarser voxels that it touches."""
+        plain = self.operator.coarser(factor)
+        return dataclasses.replace(plain, operator=Masked(plain.operator, plain.volume(self.mask) > 0))
 
     def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
         """Those of the operator, and 0 outside."""

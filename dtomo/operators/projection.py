@@ -16,6 +16,7 @@ from dtomo.kernels.layout import projections_inside_out, volume_inside_out
 from dtomo.kernels.sums import dot_slices
 from dtomo.kernels.weights import Rays, interpolation, rays
 from dtomo.operators.base import LinearOperator
+from dtomo.operators.coarser import Coarser
 
 
 @lru_cache(maxsize=128)
@@ -73,6 +74,14 @@ class ParallelProjector(LinearOperator):
         some.geometry = self.geometry.replace(angles=self.geometry.angles[self._view_numbers(numbers)])
         some.shape_out = (len(some.geometry.angles), *self.shape_out[1:])
         return some
+
+    def coarser(self, factor: int) -> Coarser:
+        """On voxels `factor` times as large within slices, and as many slices: each stays a problem of its own."""
+        other = copy.copy(self)
+        geometry = other.geometry = self.geometry.coarser(factor)
+        other.shape_in = (self.shape_in[0], geometry.height, geometry.width)
+        other.shape_out = (*self.shape_out[:2], geometry.columns)
+        return Coarser(other, int(factor), self.shape_in, scale=1 / factor, centered=True)
 
     def norm(self, iterations: int = 30, seed: int = 0) -> float:
         """The largest singular value, from below, by the power method: that of a single slice, as all are alike."""

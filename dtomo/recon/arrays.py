@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -48,44 +49,99 @@ def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
 def sirt(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
     """Simultaneous iterative reconstruction (SIRT); arguments as for `fbp`.
 
-    `options` are those of `dtomo.algorithms.sirt`, which also returns the history of residuals.
+    `options` are those of `dtomo.algorithms.sirt`, which also returns the history of residuals, and `coarse`: as all
+    iterative algorithms here, it can begin on voxels so many times as large, for instance ``coarse=(4, 2)``
+    (`dtomo.algorithms.coarse_to_fine`).
     """
-    return _reconstruct(_sirt, projections, geometry, {"iterations": iterations, **options})
+    return _iterative("sirt", projections, geometry, {"iterations": iterations, **options})
+
+
+def os_sart(projections: Array, geometry: ParallelBeam, *, iterations: int = 10, **options: Any) -> Array:
+    """SIRT with ordered subsets of the views (OS-SART); arguments as for `fbp`.
+
+    `options` are those of `dtomo.algorithms.os_sart`, which also returns the history of residuals, and `coarse`.
+    """
+    return _iterative("os_sart", projections, geometry, {"iterations": iterations, **options})
 
 
 def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
     """Least squares by conjugate gradients (CGLS); arguments as for `fbp`.
 
-    `options` are those of `dtomo.algorithms.cgls`, which also returns the history of residuals.
+    `options` are those of `dtomo.algorithms.cgls`, which also returns the history of residuals, and `coarse`.
     """
-    return _reconstruct(_cgls, projections, geometry, {"iterations": iterations, **options})
+    return _iterative("cgls", projections, geometry, {"iterations": iterations, **options})
+
+
+def lsqr(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
+    """Least squares by bidiagonalisation (LSQR); arguments as for `fbp`.
+
+    `options` are those of `dtomo.algorithms.lsqr`, which also returns the history of residuals, and `coarse`.
+    """
+    return _iterative("lsqr", projections, geometry, {"iterations": iterations, **options})
 
 
 def mlem(projections: Array, geometry: ParallelBeam, *, iterations: int = 50, **options: Any) -> Array:
     """Maximum likelihood of emission counts (MLEM); arguments as for `fbp`, `projections` are counts.
 
-    `options` are those of `dtomo.algorithms.mlem`, which also returns the history of residuals.
+    `options` are those of `dtomo.algorithms.mlem`, which also returns the history of residuals, and `coarse`.
     """
-    return _reconstruct(_mlem, projections, geometry, {"iterations": iterations, **options})
+    return _iterative("mlem", projections, geometry, {"iterations": iterations, **options})
+
+
+def osem(projections: Array, geometry: ParallelBeam, *, iterations: int = 10, **options: Any) -> Array:
+    """MLEM with ordered subsets of the views (OSEM); arguments as for `mlem`.
+
+    `options` are those of `dtomo.algorithms.osem`, which also returns the history of residuals, and `coarse`.
+    """
+    return _iterative("osem", projections, geometry, {"iterations": iterations, **options})
 
 
 def tv(projections: Array, geometry: ParallelBeam, *, strength: float, iterations: int = 200, **options: Any) -> Array:
-    """Least squares with total variation (primal-dual hybrid gradient); arguments as for `fbp`.
+    """Total variation with a data term (primal-dual hybrid gradient); arguments as for `fbp`.
 
-    `options` are those of `dtomo.algorithms.tv`, which also returns the history of residuals. The variation couples
-    slices, so a Dask array, whose blocks are solved one by one, needs ``spacing=(y, x)``: each slice by itself.
+    `options` are those of `dtomo.algorithms.tv`, which also returns the history of residuals, and `coarse`. The
+    variation couples slices, so a Dask array, whose blocks are solved one by one, needs ``spacing=(y, x)``: each slice
+    by itself.
 
     Raises
     ------
     UserError
         As `fbp`; a Dask array without such a spacing.
     """
-    if not is_array(projections) and hasattr(projections, "numblocks") and len(options.get("spacing", (1, 1, 1))) != 2:
+    if _in_blocks(projections) and len(options.get("spacing", (1, 1, 1))) != 2:
         raise UserError(
             "total variation couples the slices of a volume, but blocks of a Dask array are solved one by one; give "
             "spacing=(1, 1) for slices by themselves, or a NumPy array"
         )
-    return _reconstruct(_tv, projections, geometry, {"strength": strength, "iterations": iterations, **options})
+    return _iterative("tv", projections, geometry, {"strength": strength, "iterations": iterations, **options})
+
+
+def fista(projections: Array, geometry: ParallelBeam, *, iterations: int = 100, **options: Any) -> Array:
+    """Proximal gradients with momentum (FISTA) for any data term and prior; arguments as for `fbp`.
+
+    `options` are those of `dtomo.algorithms.fista`, which also returns the history of residuals, and `coarse`. Blocks
+    of a Dask array are solved one by one: it takes priors of slices by themselves only.
+
+    Raises
+    ------
+    UserError
+        As `fbp`; a Dask array with a prior that couples slices.
+    """
+    prior = options.get("prior")
+    if _in_blocks(projections) and prior is not None and not getattr(prior, "separable", True):
+        raise UserError(
+            "this prior couples the slices of a volume, but blocks of a Dask array are solved one by one; take one "
+            "that treats each slice by itself (TotalVariation with spacing=(1, 1), Wavelets), or a NumPy array"
+        )
+    return _iterative("fista", projections, geometry, {"iterations": iterations, **options})
+
+
+def _in_blocks(projections: Any) -> bool:
+    return not is_array(projections) and hasattr(projections, "numblocks")
+
+
+def _iterative(name: str, projections: Array, geometry: ParallelBeam, options: dict[str, Any]) -> Array:
+    return _reconstruct(_SOLVERS[name], projections, geometry, options)
 
 
 def _reconstruct(
@@ -127,8 +183,9 @@ def _numbers(projections: Any) -> NDArray[Any]:
 def _refuse_unknown(solve: Callable[..., NDArray[Any]], options: dict[str, Any]) -> None:
     from dtomo import algorithms
 
-    name = solve.__name__.strip("_")
+    name = _name(solve)
     known = list(inspect.signature(getattr(algorithms, name)).parameters)[2:]
+    known += [] if name == "fbp" else ["coarse"]
     for option in options:
         if option not in known:
             raise UserError(f"{name} has no option {option!r}; it has {', '.join(known)}")
@@ -154,7 +211,7 @@ def _lazily(
         concatenate=True,
         dtype=dtype,
         meta=array_module(projections._meta).empty((0, 0, 0), dtype),
-        token=solve.__name__.strip("_"),
+        token=_name(solve),
         solve=solve,
         shared=shared,
     )
@@ -171,31 +228,22 @@ def _fbp(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> N
     return algorithms.fbp(projections, geometry, **options)
 
 
-def _sirt(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
+def _solved(projections: NDArray[Any], geometry: ParallelBeam, *, solver: str, **options: Any) -> NDArray[Any]:
     from dtomo import algorithms
-
-    return algorithms.sirt(_projector(projections, geometry), projections, **options).solution
-
-
-def _cgls(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
-    from dtomo import algorithms
-
-    return algorithms.cgls(_projector(projections, geometry), projections, **options).solution
-
-
-def _mlem(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
-    from dtomo import algorithms
-
-    return algorithms.mlem(_projector(projections, geometry), projections, **options).solution
-
-
-def _tv(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> NDArray[Any]:
-    from dtomo import algorithms
-
-    return algorithms.tv(_projector(projections, geometry), projections, **options).solution
-
-
-def _projector(projections: NDArray[Any], geometry: ParallelBeam) -> Any:
     from dtomo.operators import ParallelProjector
 
-    return ParallelProjector(geometry, projections.shape[1], projections.dtype, like=projections)
+    solve = getattr(algorithms, solver)
+    operator = ParallelProjector(geometry, projections.shape[1], projections.dtype, like=projections)
+    coarse = options.pop("coarse", ())
+    if coarse:
+        return algorithms.coarse_to_fine(solve, operator, projections, factors=coarse, **options).solution
+    return solve(operator, projections, **options).solution
+
+
+def _name(solve: Callable[..., NDArray[Any]]) -> str:
+    return solve.keywords["solver"] if isinstance(solve, partial) else "fbp"
+
+
+_SOLVERS = {
+    name: partial(_solved, solver=name) for name in ("sirt", "os_sart", "cgls", "lsqr", "mlem", "osem", "tv", "fista")
+}
