@@ -8,6 +8,7 @@ from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
 from dtomo.operators.masked import Masked
 from dtomo.operators.projection import ParallelProjector, backproject
+from dtomo.operators.rays import RayProjector
 from dtomo.operators.voxels import rows_seen
 from dtomo.operators.wavelets import WaveletTransform
 
@@ -18,6 +19,7 @@ __all__ = [
     "LinearOperator",
     "Masked",
     "ParallelProjector",
+    "RayProjector",
     "WaveletTransform",
     "backproject",
     "filter_projections",

@@ -1,0 +1,117 @@
+"""The projector of any `VectorGeometry`, with the exactly matched back-projector."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dtomo.arrays import empty_aligned, on_device
+from dtomo.errors import UserError
+from dtomo.geometry import VectorGeometry
+from dtomo.kernels import rays
+from dtomo.kernels.layout import projections_inside_out, volume_inside_out
+from dtomo.kernels.sums import dot_slices
+from dtomo.operators.base import LinearOperator
+
+
+@lru_cache(maxsize=8)
+def ray_tables(geometry: VectorGeometry) -> rays.RayTables:
+    """The rays of a geometry in voxels."""
+    g = geometry
+    voxel = np.array(g.voxel[::-1])
+    corner = np.array(g.middle) - (np.array(g.shape[::-1]) - 1) / 2 * voxel
+    column, row = g.column_step / voxel, g.row_step / voxel
+    point = (g.detector - corner) / voxel - (g.columns - 1) / 2 * column - (g.rows - 1) / 2 * row
+    still = np.zeros_like(column)
+    if g.beam == "parallel":
+        length = np.linalg.norm(g.source, axis=1, keepdims=True)
+        return rays.RayTables(point, column, row, g.source / length / voxel, still, still, voxel, -np.inf)
+    source = (g.source - corner) / voxel
+    if g.beam == "fan":
+        source = source - (g.rows - 1) / 2 * row
+        return rays.RayTables(point, column, row, point - source, column, still, voxel, -1.0)
+    return rays.RayTables(point, column, row, point - source, column, row, voxel, -1.0)
+
+
+class RayProjector(LinearOperator):
+    """Line integrals of a volume along the rays of any geometry, by Joseph's method; lengths in the geometry's unit.
+
+    Maps a volume ``(z, y, x)`` to projections ``(view, row, column)``. Results have these shapes and z (row) innermost
+    in memory; arrays in that layout are taken without a copy. Outside the volume there is nothing; behind the source
+    nothing is seen.
+
+    Parameters
+    ----------
+    geometry
+        Rays and volume.
+    dtype
+        float32 or complex64.
+
+    Raises
+    ------
+    UserError
+        Another dtype; in use: arrays on a device, of other shapes, or complex where the operator is real.
+
+    Notes
+    -----
+    See `dtomo.kernels.rays`. The same bits on any number of threads. Projections of slabs of a volume
+    (`VectorGeometry.of_slices`) add up to those of the whole, to the rounding of float32.
+    """
+
+    def __init__(self, geometry: VectorGeometry, dtype: DTypeLike = np.float32) -> None:
+        self.geometry, self.dtype = geometry, np.dtype(dtype)
+        if self.dtype not in (np.dtype(np.float32), np.dtype(np.complex64)):
+            raise UserError(f"a projector works in float32 or complex64, not {self.dtype}")
+        self.shape_in = geometry.shape
+        self.shape_out = (geometry.views, geometry.rows, geometry.columns)
+
+    def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "RayProjector":
+        """The projector of some views (see `LinearOperator.of_views`)."""
+        return RayProjector(self.geometry.of_views(self._view_numbers(numbers)), self.dtype)
+
+    def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
+        views, rows, columns = self.shape_out
+        out = empty_aligned((views, columns, rows), self.dtype, np)
+        for part, result in self._parts(volume_inside_out(x), out):
+            rays.forward(part, result, ray_tables(self.geometry))
+        return np.swapaxes(out, 1, 2)
+
+    def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
+        slices, height, width = self.shape_in
+        out = empty_aligned((height, width, slices), self.dtype, np)
+        for part, result in self._parts(projections_inside_out(y), out):
+            rays.adjoint(part, result, ray_tables(self.geometry))
+        return np.moveaxis(out, -1, 0)
+
+    def _parts(self, given: NDArray[Any], out: NDArray[Any]) -> Any:
+        """Real arrays to read and to write; of complex ones the real and the imaginary parts, one after the other."""
+        if on_device(given):
+            raise UserError("the projector of rays works in host memory so far; move its arrays there")
+        if self.dtype.kind != "c":
+            yield given, out
+            return
+        result = np.empty(out.shape, np.float32)
+        for name in ("real", "imag"):
+            yield np.ascontiguousarray(getattr(given, name)), result
+            setattr(out, name, result)
+
+    def zeros(self) -> NDArray[Any]:
+        slices, height, width = self.shape_in
+        out = empty_aligned((height, width, slices), self.dtype, np)
+        out[:] = 0
+        return np.moveaxis(out, -1, 0)
+
+    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
+        return np.swapaxes(projections_inside_out(data.astype(self.dtype, copy=False)), 1, 2)
+
+    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self._dot(*(volume_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
+
+    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self._dot(*(projections_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
+
+    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        lanes = x.shape[-1] * (x.itemsize // 4)
+        return dot_slices(*(a.view(np.float32).reshape(-1, lanes) for a in (x, y))).sum(keepdims=True)
