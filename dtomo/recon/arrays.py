@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, is_array, on_device, single_precision
 from dtomo.distributed.slabs import SLAB
 from dtomo.errors import UserError
-from dtomo.geometry import ParallelBeam
+from dtomo.geometry import ParallelBeam, VectorGeometry
 
 if TYPE_CHECKING:
     import dask.array
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "NDArray[Any] | dask.array.Array"
 
 
-def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
+def fbp(projections: Array, geometry: ParallelBeam | VectorGeometry, **options: Any) -> Array:
     """Filtered back projection of line integrals.
 
     Parameters
@@ -28,7 +28,8 @@ def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
         (angle, row, column), attenuation (the negative logarithm): NumPy, CuPy, or Dask with chunks of either. Other
         dtypes than float32 and complex64 are brought to these.
     geometry
-        The beam; every row is reconstructed alike.
+        The beam; every row is reconstructed alike. The iterative algorithms also take a `VectorGeometry` (cone, fan,
+        laminography, tilt series), with NumPy arrays: all slices at once.
     **options
         `filter`, `method`, `padding` of `dtomo.algorithms.fbp`.
 
@@ -46,7 +47,7 @@ def fbp(projections: Array, geometry: ParallelBeam, **options: Any) -> Array:
     return _reconstruct(_fbp, projections, geometry, options)
 
 
-def sirt(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
+def sirt(projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 20, **options: Any) -> Array:
     """Simultaneous iterative reconstruction (SIRT); arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.sirt`, which also returns the history of residuals, and `coarse`: as all
@@ -56,7 +57,9 @@ def sirt(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **
     return _iterative("sirt", projections, geometry, {"iterations": iterations, **options})
 
 
-def os_sart(projections: Array, geometry: ParallelBeam, *, iterations: int = 10, **options: Any) -> Array:
+def os_sart(
+    projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 10, **options: Any
+) -> Array:
     """SIRT with ordered subsets of the views (OS-SART); arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.os_sart`, which also returns the history of residuals, and `coarse`.
@@ -64,7 +67,7 @@ def os_sart(projections: Array, geometry: ParallelBeam, *, iterations: int = 10,
     return _iterative("os_sart", projections, geometry, {"iterations": iterations, **options})
 
 
-def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
+def cgls(projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 20, **options: Any) -> Array:
     """Least squares by conjugate gradients (CGLS); arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.cgls`, which also returns the history of residuals, and `coarse`.
@@ -72,7 +75,7 @@ def cgls(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **
     return _iterative("cgls", projections, geometry, {"iterations": iterations, **options})
 
 
-def lsqr(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **options: Any) -> Array:
+def lsqr(projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 20, **options: Any) -> Array:
     """Least squares by bidiagonalisation (LSQR); arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.lsqr`, which also returns the history of residuals, and `coarse`.
@@ -80,7 +83,7 @@ def lsqr(projections: Array, geometry: ParallelBeam, *, iterations: int = 20, **
     return _iterative("lsqr", projections, geometry, {"iterations": iterations, **options})
 
 
-def mlem(projections: Array, geometry: ParallelBeam, *, iterations: int = 50, **options: Any) -> Array:
+def mlem(projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 50, **options: Any) -> Array:
     """Maximum likelihood of emission counts (MLEM); arguments as for `fbp`, `projections` are counts.
 
     `options` are those of `dtomo.algorithms.mlem`, which also returns the history of residuals, and `coarse`.
@@ -88,7 +91,7 @@ def mlem(projections: Array, geometry: ParallelBeam, *, iterations: int = 50, **
     return _iterative("mlem", projections, geometry, {"iterations": iterations, **options})
 
 
-def osem(projections: Array, geometry: ParallelBeam, *, iterations: int = 10, **options: Any) -> Array:
+def osem(projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 10, **options: Any) -> Array:
     """MLEM with ordered subsets of the views (OSEM); arguments as for `mlem`.
 
     `options` are those of `dtomo.algorithms.osem`, which also returns the history of residuals, and `coarse`.
@@ -96,7 +99,14 @@ def osem(projections: Array, geometry: ParallelBeam, *, iterations: int = 10, **
     return _iterative("osem", projections, geometry, {"iterations": iterations, **options})
 
 
-def tv(projections: Array, geometry: ParallelBeam, *, strength: float, iterations: int = 200, **options: Any) -> Array:
+def tv(
+    projections: Array,
+    geometry: ParallelBeam | VectorGeometry,
+    *,
+    strength: float,
+    iterations: int = 200,
+    **options: Any,
+) -> Array:
     """Total variation with a data term (primal-dual hybrid gradient); arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.tv`, which also returns the history of residuals, and `coarse`. The
@@ -116,7 +126,9 @@ def tv(projections: Array, geometry: ParallelBeam, *, strength: float, iteration
     return _iterative("tv", projections, geometry, {"strength": strength, "iterations": iterations, **options})
 
 
-def fista(projections: Array, geometry: ParallelBeam, *, iterations: int = 100, **options: Any) -> Array:
+def fista(
+    projections: Array, geometry: ParallelBeam | VectorGeometry, *, iterations: int = 100, **options: Any
+) -> Array:
     """Proximal gradients with momentum (FISTA) for any data term and prior; arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.fista`, which also returns the history of residuals, and `coarse`. Blocks
@@ -140,13 +152,20 @@ def _in_blocks(projections: Any) -> bool:
     return not is_array(projections) and hasattr(projections, "numblocks")
 
 
-def _iterative(name: str, projections: Array, geometry: ParallelBeam, options: dict[str, Any]) -> Array:
+def _iterative(
+    name: str, projections: Array, geometry: ParallelBeam | VectorGeometry, options: dict[str, Any]
+) -> Array:
     return _reconstruct(_SOLVERS[name], projections, geometry, options)
 
 
 def _reconstruct(
-    solve: Callable[..., NDArray[Any]], projections: Array, geometry: ParallelBeam, options: dict[str, Any]
+    solve: Callable[..., NDArray[Any]],
+    projections: Array,
+    geometry: ParallelBeam | VectorGeometry,
+    options: dict[str, Any],
 ) -> Array:
+    if isinstance(geometry, VectorGeometry):
+        return _whole(solve, projections, geometry, options)
     if not isinstance(geometry, ParallelBeam):
         raise UserError(f"the second argument is a geometry (dtomo.ParallelBeam), not {type(geometry).__name__}")
     if not hasattr(projections, "numblocks"):
@@ -168,6 +187,27 @@ def _reconstruct(
             "dtomo.recon.run keeps checkpoints slab by slab"
         )
     return _lazily(solve, projections, geometry, options)
+
+
+def _whole(
+    solve: Callable[..., NDArray[Any]], projections: Any, geometry: VectorGeometry, options: dict[str, Any]
+) -> NDArray[Any]:
+    """Rays of any geometry: they join the slices, so the whole problem is solved at once."""
+    if _name(solve) == "fbp":
+        raise UserError("fbp takes a ParallelBeam; for other geometries there is dtomo.recon.fdk")
+    if _in_blocks(projections):
+        raise UserError(
+            "rays of this geometry join the slices, so that blocks cannot be solved one by one; give a NumPy array"
+        )
+    projections = _numbers(projections)
+    _refuse_unknown(solve, options)
+    expected = (geometry.views, geometry.rows, geometry.columns)
+    if projections.shape != expected:
+        raise UserError(
+            f"projections of shape {projections.shape} do not fit a geometry of {expected[0]} views, {expected[1]} "
+            f"rows and {expected[2]} columns; the order is (view, row, column)"
+        )
+    return solve(single_precision(projections), geometry, **options)
 
 
 def _numbers(projections: Any) -> NDArray[Any]:
@@ -228,12 +268,18 @@ def _fbp(projections: NDArray[Any], geometry: ParallelBeam, **options: Any) -> N
     return algorithms.fbp(projections, geometry, **options)
 
 
-def _solved(projections: NDArray[Any], geometry: ParallelBeam, *, solver: str, **options: Any) -> NDArray[Any]:
+def _solved(
+    projections: NDArray[Any], geometry: ParallelBeam | VectorGeometry, *, solver: str, **options: Any
+) -> NDArray[Any]:
     from dtomo import algorithms
-    from dtomo.operators import ParallelProjector
+    from dtomo.operators import LinearOperator, ParallelProjector, RayProjector
 
     solve = getattr(algorithms, solver)
-    operator = ParallelProjector(geometry, projections.shape[1], projections.dtype, like=projections)
+    operator: LinearOperator
+    if isinstance(geometry, VectorGeometry):
+        operator = RayProjector(geometry, projections.dtype)
+    else:
+        operator = ParallelProjector(geometry, projections.shape[1], projections.dtype, like=projections)
     coarse = options.pop("coarse", ())
     if coarse:
         return algorithms.coarse_to_fine(solve, operator, projections, factors=coarse, **options).solution
