@@ -3,7 +3,7 @@
 from dtomo.algorithms.data_terms import DataTerm, Huber, LeastSquares, StudentT, photon_weights
 from dtomo.algorithms.em import mlem, osem
 from dtomo.algorithms.fbp import fbp
-from dtomo.algorithms.fdk import check_fdk, fdk
+from dtomo.algorithms.fdk import FDK_BLOCK, check_fdk, fdk
 from dtomo.algorithms.fista import fista, largest_eigenvalues
 from dtomo.algorithms.iteration import Checkpointer, IterativeMethod, Result, State, iterate
 from dtomo.algorithms.krylov import cgls, lsqr
@@ -16,6 +16,7 @@ from dtomo.algorithms.subsets import os_sart, subset_order
 from dtomo.algorithms.transforms import NuclearNorm, Wavelets
 
 __all__ = [
+    "FDK_BLOCK",
     "Bounds",
     "Checkpointer",
     "DataTerm",

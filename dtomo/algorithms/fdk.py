@@ -14,7 +14,7 @@ from dtomo.operators.directed import RayWeights, check_filter, filter_views
 from dtomo.operators.filtering import Padding, check_padding
 from dtomo.operators.voxels import add_backprojection, lines_of, rows_seen, voxel_volume
 
-BLOCK = 32
+FDK_BLOCK = 32
 """Views that are filtered and back-projected at once."""
 
 
@@ -76,8 +76,8 @@ def fdk(
     weights = RayWeights(geometry, orbit, redundancy, (first_row, first_row + projections.shape[1]))
     parts = [projections.real, projections.imag] if projections.dtype.kind == "c" else [projections]
     volumes = [voxel_volume(geometry, slices, projections) for _ in parts]
-    for start in range(0, geometry.views, BLOCK):
-        views = range(start, min(start + BLOCK, geometry.views))
+    for start in range(0, geometry.views, FDK_BLOCK):
+        views = range(start, min(start + FDK_BLOCK, geometry.views))
         for part, volume in zip(parts, volumes):
             lines = lines_of(part[start : views.stop], lacking)
             filter_views(lines, weights, views, filter, cutoff, extend)

@@ -54,6 +54,7 @@ def demo(
     settings = ReconSettings(scan=scan, output=volume, workers=workers, memory=memory)
     done = run(settings, overwrite=overwrite, quiet=quiet)
     comparison = compare(volume, truth)
+    assert done.axis is not None
     comparison["center_error"] = round(done.axis.detector_column - truth.center, 3)
     say(f"3  pictures: {pictures}")
     report.write_pictures(

@@ -1,7 +1,7 @@
 """``dtomo info``: what is in a file, what is missing, what it would cost to reconstruct."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -132,6 +132,8 @@ def _scan_lines(scan: "Scan") -> list[str]:
         _row("values", VALUES[scan.values]),
         _row("angles", _angle_text(scan), found.get("angles")),
     ]
+    if scan.geometry is not None:
+        lines.append(_row("geometry", _geometry_text(scan.geometry), found.get("geometry")))
     missing = []
     for name, source in (("flats", scan.flat_source), ("darks", scan.dark_source)):
         if source is not None:
@@ -146,6 +148,8 @@ def _scan_lines(scan: "Scan") -> list[str]:
     )
     for name, value, unit in values:
         label = name.replace("sample_detector_", "").replace("_", " ")
+        if name == "center" and scan.geometry is not None:
+            continue
         if value is None:
             missing.append("center (will be searched for)" if name == "center" else label)
         else:
@@ -153,6 +157,12 @@ def _scan_lines(scan: "Scan") -> list[str]:
     if missing:
         lines.append(_row("missing", ", ".join(missing)))
     return lines + [_row("note", warning) for warning in scan.warnings]
+
+
+def _geometry_text(geometry: Any) -> str:
+    z, y, x = geometry.shape
+    sizes = " × ".join(f"{length * 1e3:g}" for length in geometry.voxel)
+    return f"{geometry.beam} beam, {z} × {y} × {x} voxels of {sizes} (z, y, x) µm"
 
 
 def _angle_text(scan: "Scan") -> str:
@@ -171,6 +181,11 @@ def _cost_lines(scan: "Scan", settings: "ReconSettings") -> list[str]:
     from dtomo.recon.cost import make_plan
 
     available = resources(workers=settings.workers, memory=settings.memory)
+    if scan.geometry is not None:
+        from dtomo.recon.geometry_job import plan_of
+
+        lines = plan_of(scan, settings, available).lines()
+        return ["  to reconstruct it by filtered back projection:", *("    " + line for line in lines)]
     plan = make_plan(scan, settings, ParallelBeam(scan.angles, scan.shape[2]), available)
     return ["  to reconstruct it by filtered back projection:", *("    " + line for line in plan.lines())]
 

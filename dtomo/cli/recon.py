@@ -22,7 +22,10 @@ def recon(
         Path | None,
         typer.Argument(metavar="OUT", help="Volume: .zarr (OME-Zarr), .mrc, .tif.", show_default=False),
     ] = None,
-    algorithm: Annotated[str | None, typer.Option(help="fbp (default), sirt or cgls.", rich_help_panel=_RESULT)] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="fbp (default), sirt, cgls; fdk for scans with a geometry.", rich_help_panel=_RESULT),
+    ] = None,
     iterations: Annotated[
         int | None, typer.Option(help="For sirt and cgls; default 20.", rich_help_panel=_RESULT)
     ] = None,

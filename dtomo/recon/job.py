@@ -20,6 +20,7 @@ from dtomo.kernels.compiling import cache_folder
 from dtomo.kernels.nufft import installed_for_devices
 from dtomo.recon import ahead, cost, staging
 from dtomo.recon.faults import stopped
+from dtomo.recon.geometry_job import run_geometry
 from dtomo.recon.scans import (
     Axis,
     check_usable,
@@ -52,14 +53,14 @@ class Run:
     plan
         What it was said to take.
     axis
-        Where the axis of rotation is.
+        Where the axis of rotation is; None where the scan has a geometry.
     summary
         What is in the JSON summary beside the output; empty if only planned.
     """
 
     output: Path
     plan: Plan
-    axis: Axis
+    axis: Axis | None
     summary: dict[str, Any]
 
 
@@ -106,6 +107,11 @@ def run(
     for warning in scan.warnings:
         say(f"note: {warning}")
     wanted = _resources(settings, say)
+    if scan.geometry is not None or settings.algorithm == "fdk":
+        plan, summary = run_geometry(
+            settings, scan, wanted, say, plan_only=plan_only, resume=resume, overwrite=overwrite, quiet=quiet
+        )  # fmt: skip
+        return Run(settings.output, plan, None, summary)
     inputs = record.describe_inputs(scan.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)

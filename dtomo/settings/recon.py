@@ -41,7 +41,7 @@ class ReconSettings(RunSettings):
     where: ClassVar[tuple[str, ...]] = (*RunSettings.where, "compression", "slab", "stage", "scratch")
     asked: ClassVar[dict[str, str]] = {"center": "must be auto or a column such as 511.5"}
 
-    algorithm: Literal["fbp", "sirt", "cgls"] = "fbp"
+    algorithm: Literal["fbp", "fdk", "sirt", "cgls"] = "fbp"
     iterations: Annotated[int, Field(ge=1)] = ITERATIONS
     filter: str = "ramp"
     method: Literal["auto", "backprojection", "nufft"] = "auto"

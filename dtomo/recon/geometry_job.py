@@ -1,0 +1,324 @@
+"""A whole run for a scan with a geometry of its own (cone, fan, tilted beams): filtered back projection, slab by slab.
+
+A slab of the volume needs the rows of the detector that it is seen in (`rows_seen`), which overlap; each task reads and
+prepares them, and writes its slab. The rest (cluster, output, resuming, records) is that of `dtomo.recon.job`.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dtomo import algorithms, device, io
+from dtomo.arrays import on_device
+from dtomo.distributed import clusters, queue
+from dtomo.distributed.clusters import Resources
+from dtomo.distributed.plan import Plan, refuse_if_too_big
+from dtomo.distributed.progress import Counter, duration
+from dtomo.distributed.slabs import Slab, Slabs, slab_height
+from dtomo.errors import UserError
+from dtomo.geometry import VectorGeometry
+from dtomo.io.output import progress_folder, unlocked_at_end
+from dtomo.io.progress import Progress
+from dtomo.kernels.compiling import cache_folder
+from dtomo.memory import keep_memory
+from dtomo.operators.directed import needs_all_rows
+from dtomo.operators.voxels import rows_seen
+from dtomo.prep.flats import NormalizeReport
+from dtomo.recon import ahead
+from dtomo.recon.cost import BACKPROJECTING, CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
+from dtomo.recon.faults import stopped
+from dtomo.recon.prepare import as_read, line_integrals
+from dtomo.recon.scans import check_usable, volume_dtype
+from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory, repairs
+from dtomo.runs import record
+from dtomo.runs.session import resumable
+from dtomo.settings import ReconSettings
+from dtomo.threads import set_threads
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FLOAT = 4
+HEIGHTS = (64, 48, 32, 16, 8, 4, 2, 1)
+"""Slices of a slab that are tried, the largest that fits the memory is taken."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GeometryJob:
+    """All that a task needs to know, but its slab."""
+
+    scan: io.Scan
+    settings: ReconSettings
+    geometry: VectorGeometry
+    scale: float
+    threads: int
+    output: Path
+    device_memory: int | None = None
+
+    def rows(self, slab: Slab) -> slice:
+        """Rows of the scan that a slab needs."""
+        if needs_all_rows(self.geometry):
+            return slice(0, self.geometry.rows)
+        return slice(*rows_seen(self.geometry, (slab.start, slab.stop)))
+
+
+def check_geometry(scan: io.Scan, settings: ReconSettings) -> VectorGeometry:
+    """The geometry of a scan that is to be reconstructed with it.
+
+    Raises
+    ------
+    UserError
+        An algorithm that cannot take it, or what belongs to a parallel beam.
+    """
+    geometry = scan.geometry
+    if geometry is None:
+        raise UserError(
+            f"--algorithm fdk reconstructs scans that hold their geometry, but {scan.path} is a plain parallel beam; "
+            "use fbp"
+        )
+    if settings.algorithm not in ("fbp", "fdk"):
+        raise UserError(f"--algorithm {settings.algorithm} does not take the geometry of {scan.path} yet; use fdk")
+    for name, given in (("--center", settings.center != "auto"), ("--fold yes", settings.fold == "yes")):
+        if given:
+            raise UserError(f"{name} belongs to a parallel beam, but {scan.path} says where source and detector lie")
+    algorithms.check_fdk(
+        np.broadcast_to(np.float32(0), scan.shape), geometry, filter=settings.filter, padding=settings.padding
+    )
+    return geometry
+
+
+def run_geometry(
+    settings: ReconSettings,
+    scan: io.Scan,
+    wanted: Resources,
+    say: Callable[[str], None],
+    *,
+    plan_only: bool,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+) -> tuple[Plan, dict[str, Any]]:
+    """Reconstruct a scan with its geometry into a volume; arguments and errors as of `dtomo.recon.run`.
+
+    Returns
+    -------
+    (plan, summary)
+        The summary is empty if only planned.
+    """
+    started = time.monotonic()
+    geometry = check_geometry(scan, settings)
+    inputs = record.describe_inputs(scan.inputs)
+    if not plan_only:
+        io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
+    found = record.found_before(settings, inputs) if resume else None
+    if not any(Path(cache_folder()).rglob("*.nbi")):
+        say("first run on this machine: kernels are compiled and kept, which takes about 10 s")
+    check_usable(scan, settings)
+    say(f"geometry: {geometry.beam} beam, {geometry.views} views, as {scan.found.get('geometry', 'given')} says")
+    with contextlib.ExitStack() as stack:
+        client = None
+        if wanted.address is not None:
+            client = stack.enter_context(clusters.connect(wanted, say=say))
+            wanted = clusters.measured(client, wanted)
+        job = GeometryJob(scan, settings, geometry, 10.0, wanted.threads, settings.output, wanted.device_share)
+        plan = make_plan(job, wanted, None if found is None else int(found["slab"]))
+        refuse_if_too_big(plan, None)
+        if plan_only:
+            print("\n".join(plan.lines()))
+            return plan, {}
+        unit = ("per " if scan.values == "integrals" else "1/") + "cm"
+        begun = found or {"geometry": geometry.beam, "unit": unit, "slab": len(plan.slabs[0])}
+        if client is None:
+            client = stack.enter_context(clusters.connect(wanted, say=say))
+        with resumable(settings.output), unlocked_at_end(settings.output):
+            writer = _create(job, begun, inputs, resumed=found is not None, overwrite=overwrite)
+            writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
+            summaries = _reconstruct(client, dataclasses.replace(job, output=writer.path), plan, quiet)
+            stack.close()
+            writer.finish()
+    summary = _summary(plan, begun, summaries, time.monotonic() - started)
+    written = record.write_summary(settings.output, summary)
+    if repaired := repairs(summaries):
+        say(repaired)
+    shape = " × ".join(map(str, writer.shape))
+    say(f"{settings.output}: {shape} (z, y, x), {begun['unit']}, in {duration(summary['seconds'])}")
+    say(f"settings in {record.run_file(settings.output)}, summary in {written}")
+    return plan, summary
+
+
+def plan_of(scan: io.Scan, settings: ReconSettings, resources: Resources) -> Plan:
+    """The plan of a run for a scan with a geometry, before anything is asked of a cluster."""
+    geometry = check_geometry(scan, settings)
+    return make_plan(GeometryJob(scan, settings, geometry, 10.0, resources.threads, settings.output), resources)
+
+
+def make_plan(job: GeometryJob, resources: Resources, height: int | None = None) -> Plan:
+    """The plan of a run: the highest slabs that fit the memory of a worker, or those of a run before."""
+    depth = job.geometry.shape[0]
+    fixed = height or job.settings.slab
+    most = min(fixed or slab_height(depth, resources.workers), depth)
+    tried = (most,) if fixed else (most, *(n for n in HEIGHTS if n < most))
+    plans = (_plan(job, resources, n) for n in tried)
+    found = None
+    for found in plans:
+        if found.fits:
+            return found
+    assert found is not None
+    return found
+
+
+def _plan(job: GeometryJob, resources: Resources, height: int) -> Plan:
+    scan, settings, geometry = job.scan, job.settings, job.geometry
+    slabs = Slabs(geometry.shape[0], height)
+    lanes = volume_dtype(scan).itemsize // FLOAT
+    spans = [job.rows(slab) for slab in slabs]
+    rows = max(span.stop - span.start for span in spans)
+    read = sum(span.stop - span.start for span in spans)
+    raw_row = len(scan.angles) * scan.shape[2] * scan.dtype.itemsize * scan.binning**2
+    data = rows * len(scan.angles) * scan.shape[2] * FLOAT * lanes
+    volume = height * geometry.shape[1] * geometry.shape[2] * FLOAT * lanes
+    block = data * algorithms.FDK_BLOCK // geometry.views + 1
+    stages = [
+        {"counts": rows * raw_row, "projections": 2 * data},
+        {"projections": data, "views being filtered": 3 * block, "volume": volume},
+        {"volume": volume, "writing": 3 * volume},
+    ]
+    parts = max(stages, key=lambda stage: sum(stage.values()))
+    per_core = geometry.shape[1] * geometry.shape[2] * geometry.views * lanes * BACKPROJECTING * 5
+    rounds = math.ceil(len(slabs) / resources.workers) / len(slabs)
+    seconds = {
+        "starting": STARTING,
+        "reading": read * raw_row * READING * rounds,
+        "preparing": read * data / rows / FLOAT * PREPARING * rounds / resources.threads,
+        "computing": geometry.shape[0] * per_core * rounds / resources.threads,
+        "writing": volume / height * geometry.shape[0] * WRITING * rounds,
+    }
+    there = {"projections": 3 * data, "views being filtered": 6 * block, "volume": volume}
+    return Plan(
+        slabs=slabs,
+        block=height,
+        resources=resources,
+        worker_parts={"programs": PROGRAMS, **parts},
+        device_parts=there if resources.device_share is not None else {},
+        client_parts={"programs": CLIENT},
+        bytes_read=read * raw_row,
+        bytes_written=io.volumes.written_bytes(settings.output, geometry.shape, volume_dtype(scan), settings.levels),
+        seconds=seconds,
+        notes=(),
+        scratch={},
+    )
+
+
+def _create(
+    job: GeometryJob, begun: dict[str, Any], inputs: list[dict[str, Any]], *, resumed: bool, overwrite: bool
+) -> io.VolumeWriter:
+    geometry, settings = job.geometry, job.settings
+    voxel = np.array(geometry.voxel) * 1e3
+    first = np.array(geometry.middle)[::-1] * 1e3 - (np.array(geometry.shape) - 1) / 2 * voxel
+    writer = io.create_volume(
+        settings.output,
+        geometry.shape,
+        volume_dtype(job.scan),
+        voxel_size_um=(float(voxel[0]), float(voxel[1]), float(voxel[2])),
+        origin_um=(float(first[0]), float(first[1]), float(first[2])),
+        attributes={"settings": settings.that_decide_the_result(), **begun},
+        slab=begun["slab"],
+        levels=settings.levels,
+        compression=settings.compression,
+        overwrite=overwrite,
+        resume=resumed,
+        inputs=job.scan.inputs,
+    )
+    if not resumed:
+        record.write_run(settings.output, settings, inputs, begun)
+    return writer
+
+
+def _reconstruct(client: "Client", job: GeometryJob, plan: Plan, quiet: bool) -> list[SlabSummary]:
+    done = set(Progress(progress_folder(job.settings.output)).slabs())
+    waiting = [slab for slab in plan.slabs if (slab.start, slab.stop) not in done]
+    summaries: list[SlabSummary] = []
+    with Counter(len(plan.slabs), "slabs", done=len(plan.slabs) - len(waiting), quiet=quiet) as counter:
+
+        def finished(slab: Slab, summary: SlabSummary) -> None:
+            summaries.append(summary)
+            counter.advance()
+
+        try:
+            queue.run_tasks(client, reconstruct_geometry_slab, job, waiting, finished)
+        except queue.TaskFailed as failed:
+            named = f"slices {failed.item.start}:{failed.item.stop} (slab {failed.item.index + 1} of {len(plan.slabs)})"
+            raise stopped(failed, named, plan, job.settings.output) from failed.cause
+    return summaries
+
+
+def reconstruct_geometry_slab(job: GeometryJob, slab: Slab) -> SlabSummary:
+    """Take a slab from the raw scan to the output.
+
+    Raises
+    ------
+    UserError
+        Input that cannot be read any more.
+    StoppedError
+        Output that cannot be written.
+    """
+    set_threads(job.threads)
+    keep_memory()
+    watch = Stopwatch()
+    there = job.device_memory is not None
+    if there:
+        device.limit_memory(job.device_memory)
+        device.bound_plan_cache()
+    rows = job.rows(slab)
+    report: NormalizeReport
+    arrive = ahead.on_device if there else as_read
+    data, report = line_integrals(job.scan, job.settings, rows, None, watch.lap, job.scan.read, arrive)
+    volume = algorithms.fdk(
+        data, job.geometry, filter=job.settings.filter, padding=job.settings.padding, slices=(slab.start, slab.stop),
+        first_row=rows.start,
+    )  # fmt: skip
+    del data
+    volume *= np.float32(job.scale)
+    if job.settings.nonnegative:
+        np.maximum(volume, 0, out=volume)
+    volume = device.to_host(volume) if on_device(volume) else volume
+    watch.lap("computing")
+    io.open_writer(job.output).write_slab(slab.start, volume)
+    watch.lap("writing")
+    return SlabSummary(
+        start=slab.start, stop=slab.stop, seconds=watch.seconds, pixels=report.pixels, dead_pixels=report.dead_pixels,
+        values=report.values, repaired_values=report.repaired, residual=None, peak_memory=peak_memory(),
+        worker=os.getpid(), warnings=report.warnings, notes=(), resumed=0,
+        device_memory=device.memory_taken() if there else 0,
+    )  # fmt: skip
+
+
+def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], seconds: float) -> dict[str, Any]:
+    stages = sorted({stage for slab in slabs for stage in slab.seconds})
+    peaks: dict[str, int] = {}
+    for slab in slabs:
+        peaks[str(slab.worker)] = max(peaks.get(str(slab.worker), 0), slab.peak_memory)
+    return {
+        **begun,
+        "seconds": round(seconds, 3),
+        "seconds_by_stage": {stage: round(sum(s.seconds.get(stage, 0.0) for s in slabs), 3) for stage in stages},
+        "workers": plan.resources.workers,
+        "threads": plan.resources.threads,
+        "peak_memory": peaks,
+        "planned_memory": plan.worker_memory,
+        "planned_seconds": round(sum(plan.seconds.values()), 1),
+        "bytes_read": plan.bytes_read,
+        "bytes_written": plan.bytes_written,
+        "dead_pixels": sum(slab.dead_pixels for slab in slabs),
+        "repaired_values": sum(slab.repaired_values for slab in slabs),
+        "warnings": sorted({warning for slab in slabs for warning in slab.warnings}),
+        "slabs_done_before": len(plan.slabs) - len(slabs),
+        "slabs": [dataclasses.asdict(slab) for slab in sorted(slabs, key=lambda slab: slab.start)],
+    }
