@@ -108,7 +108,8 @@ def read_tilts(path: Path, views: int, *, named: bool = False) -> Tilts:
         axis = None if mdoc.tilt_axis is None else (mdoc.tilt_axis, f"{mdoc.path}: Tilt axis angle")
     if size is None and extended.pixel_size is not None:
         size = extended.pixel_size, f"{path}: {extended.kind}"
-    notes += [f"{item} lies beside {path} and is not used; name it with --alignment" for item in _beside(path, ".xf")]
+    for item in _beside(path, ".xf"):
+        notes.append(f"{item} lies beside {path} and is not used; dtomo.io.tilts.read_alignment reads it")
     if not tables:
         return Tilts(None, "", size, axis, tuple(inputs), tuple(notes))
     first = tables[0]
