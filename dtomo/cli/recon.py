@@ -24,10 +24,21 @@ def recon(
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(help="fbp (default), sirt, cgls; fdk for scans with a geometry.", rich_help_panel=_RESULT),
+        typer.Option(
+            help="fbp (default), sirt, os-sart, cgls, lsqr, tv, mlem, osem; fdk for scans with a geometry.",
+            rich_help_panel=_RESULT,
+        ),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="For sirt and cgls; default 20.", rich_help_panel=_RESULT)
+        int | None,
+        typer.Option(help="Default 20; of os-sart and osem 10, mlem 50, tv 200.", rich_help_panel=_RESULT),
+    ] = None,
+    strength: Annotated[
+        float | None,
+        typer.Option(help="For tv: of the variation, in line integrals times pixels.", rich_help_panel=_RESULT),
+    ] = None,
+    subsets: Annotated[
+        int | None, typer.Option(help="For os-sart and osem: of the views; default 10.", rich_help_panel=_RESULT)
     ] = None,
     filter: Annotated[
         str | None,

@@ -14,6 +14,7 @@ from dtomo.kernels import rays
 from dtomo.kernels.layout import projections_inside_out, volume_inside_out
 from dtomo.kernels.sums import dot_slices
 from dtomo.operators.base import LinearOperator
+from dtomo.operators.coarser import Coarser
 
 
 @lru_cache(maxsize=8)
@@ -70,6 +71,10 @@ class RayProjector(LinearOperator):
     def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "RayProjector":
         """The projector of some views (see `LinearOperator.of_views`)."""
         return RayProjector(self.geometry.of_views(self._view_numbers(numbers)), self.dtype)
+
+    def coarser(self, factor: int) -> Coarser:
+        """On voxels and pixels `factor` times as large (see `VectorGeometry.coarser`)."""
+        return Coarser(RayProjector(self.geometry.coarser(factor), self.dtype), int(factor), self.shape_in)
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         views, rows, columns = self.shape_out

@@ -180,8 +180,3 @@ class BlockCheckpoints:
     def _take_notes(self) -> None:
         self.slab.notes += [note for note in self.store.notes if note not in self.slab.notes]
         self.store.notes.clear()
-
-
-def state_bytes(algorithm: str, volume: int, data: int) -> int:
-    """Bytes of a solver's state, from those of its solution and of its data; 0 for one that has none."""
-    return {"sirt": volume, "cgls": 2 * volume + data}.get(algorithm, 0)

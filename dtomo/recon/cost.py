@@ -14,9 +14,9 @@ from dtomo.distributed.slabs import Slabs, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.io.checkpoints import GENERATIONS
 from dtomo.kernels.nufft import installed_for_devices
-from dtomo.recon.checkpoints import state_bytes
 from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method
 from dtomo.recon.scans import rows_searched, views_searched, volume_dtype
+from dtomo.recon.solvers import NEEDS, solver_bytes, state_bytes
 from dtomo.settings import ReconSettings
 
 PROGRAMS = 260_000_000
@@ -207,11 +207,9 @@ def _rows_read(sizes: Sizes, slabs: Slabs, block: int) -> int:
 
 def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
     """Arrays of the algorithms beside the data."""
-    data, volume = block * sizes.solved_row, block * sizes.slice
-    if sizes.settings.algorithm == "sirt":
-        return {"residuals": 2 * data, "volumes": 2 * volume}
-    if sizes.settings.algorithm == "cgls":
-        return {"residuals": 2 * data, "volumes": 3 * volume}
+    volume = block * sizes.slice
+    if sizes.settings.algorithm in NEEDS:
+        return solver_bytes(sizes.settings, block, sizes.slice, sizes.solved_row)
     if sizes.by_nufft:
         return {"transforms": sizes.frequencies * (POINT + threads * POINT_OF_THREAD), "volume": volume}
     return {"volume": volume}
@@ -333,6 +331,7 @@ def _seconds(sizes: Sizes, resources: Resources, slabs: Slabs, block: int, readi
     preparing = PREPARING if stripe_method(sizes.scan, sizes.settings) != "none" else COPYING
     if sizes.settings.algorithm != "fbp":
         compute = sizes.settings.iterations * voxels * angles * 2 * PROJECTING * spread
+        compute *= NEEDS[sizes.settings.algorithm].work
     elif sizes.by_nufft:
         compute = sizes.lanes * sizes.frequencies * TRANSFORMING + voxels * PER_VOXEL
     else:

@@ -23,6 +23,7 @@ from dtomo.recon.faults import stopped
 from dtomo.recon.geometry_job import run_geometry
 from dtomo.recon.scans import (
     Axis,
+    check_counted,
     check_usable,
     find_axis,
     geometry_of,
@@ -112,6 +113,7 @@ def run(
             settings, scan, wanted, say, plan_only=plan_only, resume=resume, overwrite=overwrite, quiet=quiet
         )  # fmt: skip
         return Run(settings.output, plan, None, summary)
+    check_counted(scan, settings)
     inputs = record.describe_inputs(scan.inputs)
     if not plan_only:
         io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)

@@ -10,7 +10,7 @@ from dtomo.errors import UserError, shown
 from dtomo.geometry import ParallelBeam
 from dtomo.operators import FILTERS
 from dtomo.recon.prepare import line_integrals
-from dtomo.settings import ReconSettings
+from dtomo.settings import COUNTED, ReconSettings
 
 MOST_ROWS, SEARCH_BYTES = 5, 128 * 2**20
 """Rows that the axis is found from, and the bytes of line integrals (real numbers) that they may take."""
@@ -220,6 +220,21 @@ def check_usable(scan: io.Scan, settings: ReconSettings) -> None:
     middle_first = sorted(chosen, key=lambda row: abs(int(row) - scan.shape[1] // 2))
     if not any(_single_row(some, plain, int(row))[1] for row in middle_first):
         raise _unusable(scan, chosen)
+
+
+def check_counted(scan: io.Scan, settings: ReconSettings) -> None:
+    """Refuse algorithms of emission where the scan is not one.
+
+    Raises
+    ------
+    UserError
+        Projections that are counts or transmissions of a beam, or complex.
+    """
+    if settings.algorithm in COUNTED and (scan.values != "integrals" or scan.is_complex):
+        raise UserError(
+            f"--algorithm {settings.algorithm} is for emission: real sums of what the object sends out "
+            f"(--values integrals), which {scan.path} does not hold; take sirt, os-sart or tv"
+        )
 
 
 def _single_row(scan: io.Scan, settings: ReconSettings, row: int) -> tuple[np.ndarray, bool]:

@@ -27,6 +27,7 @@ from dtomo.recon.ahead import ReadAhead, RowReader, UploadAhead
 from dtomo.recon.assembly import Assembly
 from dtomo.recon.checkpoints import Finished, SlabCheckpoints
 from dtomo.recon.prepare import as_read, line_integrals
+from dtomo.recon.solvers import solve_block
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
 
@@ -293,10 +294,6 @@ def solve(
         return volume, []
     operator = ParallelProjector(geometry, data.shape[1], data.dtype, like=data)
     watched: Any = {} if solving is None else {"callback": solving.callback, "checkpoints": solving}
-    if settings.algorithm == "sirt":
-        lower = 0.0 if settings.nonnegative else None
-        result = algorithms.sirt(operator, data, iterations=settings.iterations, lower=lower, **watched)
-    else:
-        result = algorithms.cgls(operator, data, iterations=settings.iterations, **watched)
+    result = solve_block(operator, data, settings, watched)
     first, last = result.residuals[0], result.residuals[-1]
     return result.solution, [float(ratio) for ratio in last[first > 0] / first[first > 0]]

@@ -13,16 +13,18 @@ from dtomo.settings.base import (
 from dtomo.settings.fit import FitSettings
 from dtomo.settings.ptycho import ENGINES, EPOCHS, PtychoSettings
 from dtomo.settings.ptychotomo import JointSettings
-from dtomo.settings.recon import ITERATIONS, ZINGERS, ReconSettings
+from dtomo.settings.recon import COUNTED, ITERATIONS, SUBSETS, ZINGERS, ReconSettings
 from dtomo.settings.subtomo import AlignSettings
 
 __all__ = [
     "BATCH",
     "CHECKPOINT_EVERY",
+    "COUNTED",
     "DEVICES",
     "ENGINES",
     "EPOCHS",
     "ITERATIONS",
+    "SUBSETS",
     "ZINGERS",
     "AlignSettings",
     "FitSettings",

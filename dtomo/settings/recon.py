@@ -7,7 +7,12 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 from dtomo.errors import UserError, shown
 from dtomo.settings.base import AbsolutePath, FilePart, Frames, Positive, RunSettings, Span, finite
 
-ITERATIONS = 20
+ITERATIONS = {"tv": 200, "mlem": 50, "os-sart": 10, "osem": 10}
+"""By default, where it is not 20."""
+COUNTED = ("mlem", "osem")
+"""Algorithms of emission, whose solutions are never negative."""
+SUBSETS = ("os-sart", "osem")
+"""Algorithms that take the views in subsets."""
 ZINGERS = 0.2
 """Transmission by which a single value must stick out of its neighbours to be replaced, by default; 0: never."""
 
@@ -30,7 +35,8 @@ class ReconSettings(RunSettings):
     projections hold; None: what the scan says, or counts. ``normalized`` (true or false) may be given in its stead, for
     "transmission" and "counts". `zingers` and `stripes` that are None depend on the scan: see
     `dtomo.recon.prepare`. `levels` of OME-Zarr; None: until no side exceeds 256.
-    `compression` of OME-Zarr, without loss; None: fast.
+    `compression` of OME-Zarr, without loss; None: fast. `iterations` by default as in `ITERATIONS`. `strength` of total
+    variation, of each slice by itself, in units of line integrals times pixels.
 
     Raises
     ------
@@ -41,8 +47,10 @@ class ReconSettings(RunSettings):
     where: ClassVar[tuple[str, ...]] = (*RunSettings.where, "compression", "slab", "stage", "scratch")
     asked: ClassVar[dict[str, str]] = {"center": "must be auto or a column such as 511.5"}
 
-    algorithm: Literal["fbp", "fdk", "sirt", "cgls"] = "fbp"
-    iterations: Annotated[int, Field(ge=1)] = ITERATIONS
+    algorithm: Literal["fbp", "fdk", "sirt", "cgls", "lsqr", "os-sart", "tv", "mlem", "osem"] = "fbp"
+    iterations: Annotated[int, Field(ge=1)] = 20
+    subsets: Annotated[int, Field(ge=1)] = 10
+    strength: Positive | None = None
     filter: str = "ramp"
     method: Literal["auto", "backprojection", "nufft"] = "auto"
     padding: Literal["edge", "zero"] = "edge"
@@ -75,8 +83,21 @@ class ReconSettings(RunSettings):
 
     @model_validator(mode="after")
     def _bounds_need_an_algorithm_that_keeps_them(self) -> Self:
-        if self.nonnegative and self.algorithm == "cgls":
-            raise ValueError("--nonnegative works with fbp and sirt; conjugate gradients know no bounds")
+        if self.nonnegative and self.algorithm in ("cgls", "lsqr"):
+            raise ValueError("--nonnegative works with fbp, sirt, os-sart and tv; conjugate gradients know no bounds")
+        return self
+
+    @model_validator(mode="after")
+    def _options_of_some_algorithms(self) -> Self:
+        if (self.strength is not None) != (self.algorithm == "tv"):
+            raise ValueError("--strength is that of the total variation: give it with --algorithm tv, and only there")
+        if self.subsets != 10 and self.algorithm not in SUBSETS:
+            raise ValueError("--subsets works with os-sart and osem")
+        if self.algorithm in COUNTED and self.values in ("counts", "transmission"):
+            raise ValueError(
+                f"--algorithm {self.algorithm} is for emission, where the projections are what the object sends out: "
+                "give --values integrals, or take sirt, os-sart or tv for transmission"
+            )
         return self
 
     @model_validator(mode="after")
@@ -90,6 +111,9 @@ class ReconSettings(RunSettings):
         return self
 
     def __init__(self, **values: Any) -> None:
+        algorithm = values.get("algorithm")
+        if values.get("iterations") is None and isinstance(algorithm, str) and algorithm in ITERATIONS:
+            values = {**values, "iterations": ITERATIONS[algorithm]}
         super().__init__(**values)
 
     @classmethod

@@ -5,8 +5,8 @@ import pytest
 
 from dtomo.algorithms import Discrepancy, TotalVariation, cgls, coarse_to_fine, fista, mlem, sirt, tv
 from dtomo.errors import UserError
-from dtomo.geometry import ParallelBeam
-from dtomo.operators import Differences, Masked, ParallelProjector
+from dtomo.geometry import ParallelBeam, cone_beam
+from dtomo.operators import Differences, Masked, ParallelProjector, RayProjector
 from dtomo.simulate import Phantom
 from tests import laws
 
@@ -117,3 +117,21 @@ def test_an_operator_without_coarser_voxels():
     operator = Differences((2, 4, 4))
     with pytest.raises(UserError, match="Differences cannot be made coarser"):
         coarse_to_fine(cgls, operator, np.zeros(operator.shape_out, np.float32), factors=(2,))
+
+
+def test_cone_beams_have_coarser_rows_and_slices_too():
+    geometry = cone_beam(
+        np.arange(16) * 22.5, 22, 25, source_axis=120.0, source_detector=200.0, pixel=1.7, shape=(20, 21, 24)
+    )
+    operator = RayProjector(geometry)
+    z, y, x = np.mgrid[:20, :21, :24] - np.array([9.5, 10.0, 11.5])[:, None, None, None]
+    blob = np.exp(-((x - 2) ** 2 + (y + 2) ** 2 + (z - 1) ** 2) / (2 * 4.0**2)).astype(np.float32)
+    level = operator.coarser(2)
+    assert level.operator.shape_in == (10, 11, 12)
+    projected, binned = level.operator.forward(level.volume(blob)), level.data(operator.forward(blob))
+    inner = (slice(None), slice(0, 11), slice(0, 12))
+    assert laws.norm((projected - binned)[inner]) < 0.03 * laws.norm(binned)
+    data = operator.forward(blob)
+    begun = coarse_to_fine(sirt, operator, data, factors=(2,), iterations=4, coarse_iterations=20)
+    plain = sirt(operator, data, iterations=8)
+    assert laws.norm(begun.solution - blob) < laws.norm(plain.solution - blob)
