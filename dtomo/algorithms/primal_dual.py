@@ -111,9 +111,9 @@ def tv(
 
 
 class _PrimalDual(IterativeMethod):
-    """Its state: the iterate, the one before and its projections, and both dual variables."""
+    """Its state: the iterate, the one before and its residual ``A x - b``, and both dual variables."""
 
-    state = ("solution", "previous", "projected", "dual", "field")
+    state = ("solution", "previous", "earlier", "dual", "field")
 
     def __init__(
         self,
@@ -134,27 +134,30 @@ class _PrimalDual(IterativeMethod):
         self.step = (1 / (operator.column_sums() + np.float32(steep))).astype(np.float32)
         self.dual_step = inverse(operator.row_sums()).astype(np.float32)
         self.field_step = min(self.differences.spacing) / 2
-        self.present: NDArray[Any] | None = None
+        self.residual: NDArray[Any] | None = None
 
     def begin(self) -> None:
         self.solution = starting_point(self.operator, self.initial)
         self._keep_bounds(self.solution)
         self.previous = self.solution.copy(order="K")
-        self.projected = self.operator.forward(self.solution)
+        self.earlier = self._residual()
         self.dual = self.operator.arrange(self.operator.xp.zeros(self.operator.shape_out, self.operator.dtype))
         self.field = self.differences.field(self.solution)
 
     def misfit(self) -> NDArray[np.float64]:
-        self.present = self.operator.forward(self.solution)
-        residual = self.present - self.data
-        weighted = residual if self.weights is None else residual * self.weights
-        return self.operator.dot_out(residual, weighted)
+        residual = self.residual = self._residual()
+        return self.operator.dot_out(residual, residual if self.weights is None else residual * self.weights)
+
+    def _residual(self) -> NDArray[Any]:
+        residual = self.operator.forward(self.solution)
+        in_pieces(lambda r, b: np.subtract(r, b, out=r), residual, self.data)
+        return residual
 
     def advance(self, active: NDArray[np.bool_]) -> None:
-        present, self.present = self.present, None
-        assert present is not None
+        residual, self.residual = self.residual, None
+        assert residual is not None
         weights = np.float32(1) if self.weights is None else self.weights
-        in_pieces(self._climb, self.dual, present, self.projected, self.data, self.dual_step, weights)
+        in_pieces(self._climb, self.dual, residual, self.earlier, self.dual_step, weights)
         ahead = self.previous  # its memory
         in_pieces(_extrapolate, ahead, self.solution)
         self.field, _ = self.differences.ascend(
@@ -166,25 +169,23 @@ class _PrimalDual(IterativeMethod):
         in_pieces(self._descend, ahead, self.solution, update, slope, self.step)
         if len(self.differences.spacing) == 2 and not active.all():  # else slices are solved together
             in_pieces(_stay, ahead, self.solution, self.operator.factor_in(active) > 0)
-        self.previous, self.projected, self.solution = self.solution, present, ahead
+        self.previous, self.earlier, self.solution = self.solution, residual, ahead
         zero_outside(self.operator, self.solution)
 
     def _climb(
         self,
         dual: NDArray[Any],
-        present: NDArray[Any],
-        projected: NDArray[Any],
-        data: NDArray[Any],
+        residual: NDArray[Any],
+        earlier: NDArray[Any],
         step: NDArray[Any],
         weights: NDArray[Any],
     ) -> None:
-        """``y + σ (2 A x - A x' - b)``, then the proximal map of the conjugate of w φ: scaled by ``w / (w + σ)``.
+        """``y + σ (2 r - r')`` with residuals r, then the proximal map of the conjugate of w φ: times ``w / (w + σ)``.
 
         With Huber's φ it is then brought to magnitudes of ``w width`` at most.
         """
-        change = present + present
-        change -= projected
-        change -= data
+        change = residual + residual
+        change -= earlier
         change *= step
         dual += change
         dual *= weights / (weights + step + np.float32(1e-30))

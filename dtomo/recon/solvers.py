@@ -39,7 +39,7 @@ NEEDS = {
     "lsqr": Needs(4, 2, 3, 1, 1.1),
     "mlem": Needs(2, 2, 1, 0, 1.1),
     "osem": Needs(2, 2, 1, 0, 1.4),
-    "tv": Needs(6, 4, 4, 2, 1.3),
+    "tv": Needs(6, 3, 4, 2, 1.3),
 }
 """By the names of ``--algorithm``; memory was measured, see tests/recon/test_solvers.py."""
 

@@ -130,7 +130,7 @@ def test_cone_beams_have_coarser_rows_and_slices_too():
     assert level.operator.shape_in == (10, 11, 12)
     projected, binned = level.operator.forward(level.volume(blob)), level.data(operator.forward(blob))
     inner = (slice(None), slice(0, 11), slice(0, 12))
-    assert laws.norm((projected - binned)[inner]) < 0.03 * laws.norm(binned)
+    assert laws.norm((projected - binned)[inner]) < 0.04 * laws.norm(binned)
     data = operator.forward(blob)
     begun = coarse_to_fine(sirt, operator, data, factors=(2,), iterations=4, coarse_iterations=20)
     plain = sirt(operator, data, iterations=8)
