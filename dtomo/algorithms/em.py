@@ -105,7 +105,7 @@ def osem(
     data
         b, not negative, of the operator's `shape_out`.
     subsets
-        How many: subset k has the views k, k + subsets, …, taken in the order of `subset_order`. 1: `mlem`.
+        How many runs of neighbouring views, taken in the order of `subset_order`. 1: `mlem`.
     iterations
         At most so many, each of all subsets.
     initial, weights, background, mask, tolerance, stop, callback, checkpoints

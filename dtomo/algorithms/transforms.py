@@ -116,52 +116,55 @@ class NuclearNorm(Proximal):
     def apply(self, x: NDArray[Any], step: Any) -> NDArray[Any]:
         """See `Proximal`."""
         limit = float(per_slice(x, self.strength, step))
-        xp, rows = array_module(x), self._rows(x)
-        values, vectors = xp.linalg.eigh(_inner(rows))
+        xp, columns = array_module(x), self._columns(x)
+        values, vectors = xp.linalg.eigh(_inner(columns))
         sizes = np.sqrt(np.maximum(values, 0))
         there = sizes > limit
         kept = np.where(there, 1 - limit / np.where(there, sizes, 1), 0)
         mixing = (vectors * kept[:, None, :]) @ np.conj(np.swapaxes(vectors, 1, 2))
-        return self._volume(mixing.astype(x.dtype) @ rows, x)
+        return self._volume(columns @ mixing.astype(x.dtype), x)
 
     def value(self, x: NDArray[Any]) -> float:
         """See `Proximal`."""
-        values = array_module(x).linalg.eigvalsh(_inner(self._rows(x)))
+        values = array_module(x).linalg.eigvalsh(_inner(self._columns(x)))
         return self.strength * float(np.sqrt(np.maximum(values, 0)).sum())
 
-    def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
-        """``(patch, slice, voxel)``; patches beyond the edge are filled with zeros, which change no singular value."""
+    def _columns(self, x: NDArray[Any]) -> NDArray[Any]:
+        """``(patch, voxel, slice)``: no copy of whole slices where z is innermost in memory.
+
+        Patches beyond the edge are filled with zeros, which change no singular value.
+        """
         slices, height, width = x.shape
+        inside = np.moveaxis(x, 0, -1)
         if self.patch is None:
-            return x.reshape(1, slices, height * width)
+            return inside.reshape(1, height * width, slices)
         p = self.patch
         down, across = -(-height // p), -(-width // p)
-        whole = array_module(x).zeros((slices, down * p, across * p), x.dtype)
-        whole[:, :height, :width] = x
-        return whole.reshape(slices, down, p, across, p).transpose(1, 3, 0, 2, 4).reshape(down * across, slices, p * p)
+        whole = array_module(x).zeros((down * p, across * p, slices), x.dtype)
+        whole[:height, :width] = inside
+        return whole.reshape(down, p, across, p, slices).transpose(0, 2, 1, 3, 4).reshape(down * across, p * p, slices)
 
-    def _volume(self, rows: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-        """The way back, in the layout of `x`."""
+    def _volume(self, columns: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+        """The way back."""
         slices, height, width = x.shape
-        out = array_module(x).empty_like(x)
         if self.patch is None:
-            out[...] = rows.reshape(x.shape)
-            return out
+            return np.moveaxis(columns.reshape(height, width, slices), -1, 0)
         p = self.patch
         down, across = -(-height // p), -(-width // p)
-        whole = rows.reshape(down, across, slices, p, p).transpose(2, 0, 3, 1, 4).reshape(slices, down * p, across * p)
-        out[...] = whole[:, :height, :width]
-        return out
+        whole = columns.reshape(down, across, p, p, slices).transpose(0, 2, 1, 3, 4)
+        whole = whole.reshape(down * p, across * p, slices)[:height, :width]
+        return np.moveaxis(array_module(x).ascontiguousarray(whole), -1, 0)
 
 
-def _inner(rows: NDArray[Any]) -> NDArray[Any]:
-    """``rows rowsᴴ`` in double precision, a few voxels at a time."""
-    double = np.complex128 if np.iscomplexobj(rows) else np.float64
-    total = array_module(rows).zeros((*rows.shape[:2], rows.shape[1]), double)
-    step = max(1, (1 << 22) // (rows.shape[0] * rows.shape[1]))
-    for first in range(0, rows.shape[2], step):
-        part = rows[:, :, first : first + step].astype(double)
-        total += part @ np.conj(np.swapaxes(part, 1, 2))
+def _inner(columns: NDArray[Any]) -> NDArray[Any]:
+    """``columnsᴴ columns`` in double precision, a few voxels at a time."""
+    double = np.complex128 if np.iscomplexobj(columns) else np.float64
+    patches, voxels, slices = columns.shape
+    total = array_module(columns).zeros((patches, slices, slices), double)
+    step = max(1, (1 << 20) // (patches * slices))
+    for first in range(0, voxels, step):
+        part = columns[:, first : first + step].astype(double)
+        total += np.conj(np.swapaxes(part, 1, 2)) @ part
     return total
 
 

@@ -5,27 +5,18 @@ adjoint. Layouts, `spacing` and edges are those of `dtomo.kernels.differences`.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dtomo.arrays import array_module, on_device
+from dtomo.arrays import array_module, empty_aligned, on_device
 from dtomo.elementwise import in_pieces
 from dtomo.kernels.compiling import kernel
-from dtomo.kernels.differences import (
-    _CENTER,
-    _NEXT_A,
-    _NEXT_B,
-    ROWS,
-    _in_rows,
-    _load,
-    _next,
-    _planes,
-    differences,
-    layout,
-)
+from dtomo.kernels.differences import Layout, differences, layout, negative_divergence
+from dtomo.threads import run_jobs
 
 _TINY = np.float32(1e-30)
 
@@ -71,13 +62,53 @@ def ascend(
     how = layout(volume, spacing)
     if on_device(volume):
         return _on_device(field, ahead, volume, spacing, step, limit, momentum, isotropic)
-    memory = how.memory(volume)
-    one = how.memory(field)
+    memory, one = how.memory(volume), how.memory(field)
     two = one if ahead is field else how.memory(ahead)
-    edges = _planes(volume, None, None)
-    numbers = (np.ascontiguousarray(step, np.float32), np.float32(limit), np.float32(momentum), isotropic)
-    _in_rows(_ascend, memory, *edges, one, two, how.innermost, how.inverse, *numbers)
+    flat = [values.reshape(len(spacing), -1) for values in (one, two)]
+    axes, inverse = _along(how, len(spacing))
+    numbers = np.float32(limit), np.float32(momentum), isotropic
+    steps = np.ascontiguousarray(step, np.float32)
+    _in_rows(
+        lambda jobs: _ascend(
+            jobs, memory.reshape(-1), *flat, memory.shape, axes, inverse, steps, how.innermost, *numbers
+        ),
+        memory.shape,
+    )  # fmt: skip
     return how.logical(one), how.logical(two)
+
+
+def descend(field: NDArray[Any], spacing: tuple[float, ...]) -> NDArray[Any]:
+    """The adjoint of differences, as `dtomo.kernels.differences.negative_divergence` without neighbours, and faster.
+
+    ``(component, z, y, x)`` to ``(z, y, x)`` in the layout of the field.
+    """
+    if on_device(field):
+        return negative_divergence(field, spacing)
+    how = layout(field, spacing)
+    memory = how.memory(field)
+    out = empty_aligned(memory.shape[1:], memory.dtype)
+    axes, inverse = _along(how, len(spacing))
+    flat = memory.reshape(len(spacing), -1)
+    _in_rows(lambda jobs: _descend(jobs, flat, out.reshape(-1), out.shape, axes, inverse), out.shape)
+    return how.logical(out)
+
+
+def _along(how: Layout, components: int) -> tuple[tuple[int, ...], NDArray[np.float32]]:
+    """The axis of memory along which each component lies, and what multiplies its differences."""
+    axes = (2, 0, 1) if how.innermost else (0, 1, 2)
+    return axes[3 - components :], how.inverse[3 - components :]
+
+
+def _in_rows(work: Callable[[tuple[int, int]], object], shape: tuple[int, ...]) -> None:
+    """Call a kernel for all blocks of rows of all planes of memory of that shape."""
+    planes, rows, length = shape
+    run_jobs(work, planes * -(-rows // rows_at_once.py_func(length)))
+
+
+@njit(inline="always")
+def rows_at_once(length):  # type: ignore[no-untyped-def]
+    """Rows of memory of so many values that are worked on together: short enough for the first-level cache."""
+    return max(1, 1024 // max(length, 1))
 
 
 def _on_device(
@@ -125,48 +156,134 @@ def _size(value):  # type: ignore[no-untyped-def]
     return value.real * value.real + value.imag * value.imag
 
 
+@njit(inline="always")
+def _steps(out, volume, start, count, ahead, last_from, inverse):  # type: ignore[no-untyped-def]
+    """``(volume[i + ahead] - volume[i]) inverse`` of `count` values from `start` on, 0 from number `last_from` on."""
+    here, there = volume[start : start + last_from], volume[start + ahead : start + ahead + last_from]
+    for i in range(last_from):
+        out[i] = (there[i] - here[i]) * inverse
+    for i in range(last_from, count):
+        out[i] = 0
+
+
+@njit(inline="always")
+def _differences_of_rows(new, axes, volume, shape, a, b0, b1, inverse):  # type: ignore[no-untyped-def]
+    """Differences of rows b0 : b1 of plane a of memory along each of the components' axes, edges 0."""
+    planes, rows, length = shape
+    start, count = (a * rows + b0) * length, (b1 - b0) * length
+    for k in range(len(axes)):
+        if axes[k] == 0:
+            _steps(new[k], volume, start, count, rows * length, count if a < planes - 1 else 0, inverse[k])
+        elif axes[k] == 1:
+            _steps(new[k], volume, start, count, length, count if b1 < rows else count - length, inverse[k])
+        else:
+            _steps(new[k], volume, start, count, 1, count - 1, inverse[k])
+            for row in range(b1 - b0):
+                new[k, (row + 1) * length - 1] = 0
+
+
 @kernel
 def _ascend(  # type: ignore[no-untyped-def]
-    jobs, volume, before, after, field, ahead, innermost, inverse, step, limit, momentum, isotropic
+    jobs, volume, field, ahead, shape, axes, inverse, step, innermost, limit, momentum, isotropic
 ):  # fmt: skip
-    _, rows, count = volume.shape
-    blocks = (rows + ROWS - 1) // ROWS
-    scratch = np.empty((3, count + 2), volume.dtype)
-    new = np.empty((3, count), volume.dtype)
-    factor = np.empty((3, count), np.float32)
-    steps = np.empty(count, np.float32)
-    components = field.shape[0]
+    """Flat arrays in the order of memory, `jobs` of whole rows of `shape`; `axes` of memory along each component."""
+    _, rows, length = shape
+    height = rows_at_once(length)
+    blocks = (rows + height - 1) // height
+    components = len(axes)
+    new = np.empty((components, height * length), volume.dtype)
+    factor = np.empty((components, height * length), np.float32)
+    steps = np.empty(height * length, np.float32)
     tiny = np.float32(1e-30)
+    for i in range(height * length if innermost else 0):
+        steps[i] = step[i % length]
     for job in range(jobs[0], jobs[1]):
-        a = job // blocks
-        for c in range(count):
-            steps[c] = step[c] if innermost else step[a]
-        for b in range(job % blocks * ROWS, min(rows, (job % blocks + 1) * ROWS)):
-            _load(scratch[_CENTER], volume, before, after, innermost, a, b)
-            _load(scratch[_NEXT_A], volume, before, after, innermost, a + 1, b)
-            _load(scratch[_NEXT_B], volume, before, after, innermost, a, b + 1)
-            y, x, z = _next(scratch, innermost)
-            center = scratch[_CENTER, 1 : count + 1]
-            for k in range(components):
-                axis = k + 3 - components
-                far = z if axis == 0 else y if axis == 1 else x
-                source, target = ahead[k, a, b], new[k]
-                for c in range(count):
-                    target[c] = source[c] + (far[c] - center[c]) * (inverse[axis] * steps[c])
-            for k in range(components):
-                for c in range(count):
-                    factor[k, c] = _size(new[k, c])
-            if isotropic:
-                for k in range(1, components):
-                    for c in range(count):
-                        factor[0, c] += factor[k, c]
-            for k in range(1 if isotropic else components):
-                for c in range(count):
-                    factor[k, c] = limit / max(max(math.sqrt(factor[k, c]), limit), tiny)
-            for k in range(components):
-                scale, source = factor[0 if isotropic else k], new[k]
-                old, further = field[k, a, b], ahead[k, a, b]
-                for c in range(count):
-                    value = source[c] * scale[c]
-                    further[c] = value + (value - old[c]) * momentum
-                    old[c] = value
+        a, b0 = job // blocks, job % blocks * height
+        b1 = min(rows, b0 + height)
+        start, count = (a * rows + b0) * length, (b1 - b0) * length
+        if not innermost:
+            steps[:count] = step[a]
+        _differences_of_rows(new, axes, volume, shape, a, b0, b1, inverse)
+        for k in range(components):
+            values, further = new[k], ahead[k, start : start + count]
+            for i in range(count):
+                values[i] = further[i] + values[i] * steps[i]
+            sizes = factor[k]
+            for i in range(count):
+                sizes[i] = _size(values[i])
+        if isotropic:
+            for k in range(1, components):
+                for i in range(count):
+                    factor[0, i] += factor[k, i]
+        for k in range(1 if isotropic else components):
+            sizes = factor[k]
+            for i in range(count):
+                sizes[i] = limit / max(max(math.sqrt(sizes[i]), limit), tiny)
+        for k in range(components):
+            values, scale = new[k], factor[0 if isotropic else k]
+            old, further = field[k, start : start + count], ahead[k, start : start + count]
+            for i in range(count):
+                values[i] = values[i] * scale[i]
+            for i in range(count):
+                further[i] = values[i] + (values[i] - old[i]) * momentum
+            for i in range(count):
+                old[i] = values[i]
+
+
+@njit(inline="always")
+def _add_back(out, part, start, count, behind, first, last_from, inverse):  # type: ignore[no-untyped-def]
+    """``out += (part[i - behind] - part[i]) inverse``: the first term from number `first` on, the second up to a last.
+
+    In between both; what lies before `first` and from `last_from` on has one of them.
+    """
+    begin, end = min(first, count), max(last_from, 0)
+    here = part[start : start + count]
+    for i in range(0, min(begin, end)):
+        out[i] -= here[i] * inverse
+    if begin < end:
+        before, middle, target = part[start + begin - behind : start + end - behind], here[begin:end], out[begin:end]
+        for i in range(end - begin):
+            target[i] += (before[i] - middle[i]) * inverse
+    for i in range(max(begin, end), count):
+        out[i] += part[start + i - behind] * inverse
+
+
+@njit(inline="always")
+def _add_back_within_rows(out, part, start, length, edges, inverse):  # type: ignore[no-untyped-def]
+    """The same along rows of `length` values: all at once, then what was added over their ends is put right."""
+    rows = out.size // length
+    for row in range(rows):
+        first, last = row * length, (row + 1) * length - 1
+        edges[0, row] = out[first] - part[start + first] * inverse
+        edges[1, row] = out[last] + part[start + last - 1] * inverse
+    here, before, target = part[start + 1 : start + out.size], part[start : start + out.size - 1], out[1:]
+    for i in range(target.size):
+        target[i] += (before[i] - here[i]) * inverse
+    for row in range(rows):
+        out[row * length], out[(row + 1) * length - 1] = edges[0, row], edges[1, row]
+
+
+@kernel
+def _descend(jobs, field, out, shape, axes, inverse):  # type: ignore[no-untyped-def]
+    """The negative divergence of flat components, as `_ascend` takes them."""
+    planes, rows, length = shape
+    height = rows_at_once(length)
+    blocks = (rows + height - 1) // height
+    edges = np.empty((2, height), out.dtype)
+    for job in range(jobs[0], jobs[1]):
+        a, b0 = job // blocks, job % blocks * height
+        b1 = min(rows, b0 + height)
+        start, count = (a * rows + b0) * length, (b1 - b0) * length
+        target = out[start : start + count]
+        target[:] = 0
+        for number in range(len(axes)):
+            k = (number + len(axes) - 2) % len(axes)  # y, x, then z
+            part = field[k]
+            if axes[k] == 0:
+                first, last = 0 if a > 0 else count, count if a < planes - 1 else 0
+                _add_back(target, part, start, count, rows * length, first, last, inverse[k])
+            elif axes[k] == 1:
+                first, last = 0 if b0 > 0 else length, count if b1 < rows else count - length
+                _add_back(target, part, start, count, length, first, last, inverse[k])
+            elif length > 1:
+                _add_back_within_rows(target, part, start, length, edges, inverse[k])

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from dtomo.arrays import single_precision
 from dtomo.errors import UserError
-from dtomo.kernels.differences import differences, negative_divergence
-from dtomo.kernels.dual_fields import ascend
+from dtomo.kernels.differences import differences
+from dtomo.kernels.dual_fields import ascend, descend
 from dtomo.operators.base import LinearOperator
 
 
@@ -84,4 +84,4 @@ class Differences(LinearOperator):
         return differences(single_precision(x), self.spacing)
 
     def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
-        return negative_divergence(single_precision(y), self.spacing)
+        return descend(single_precision(y), self.spacing)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dtomo.kernels import dual_fields
-from dtomo.kernels.differences import differences
+from dtomo.kernels.differences import differences, negative_divergence
 from tests import laws
 
 SHAPE = (5, 35, 6)
@@ -54,3 +54,32 @@ def test_fields_are_written_over_where_they_lie():
     assert np.shares_memory(two, field)
     expected, _ = direct(before, before, volume, (1.0, 1.0, 1.0), *options.values())
     np.testing.assert_allclose(field, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+@pytest.mark.parametrize("components", [2, 3])
+@pytest.mark.parametrize(
+    "shape", [(5, 35, 6), (1, 40, 33), (3, 1, 700), (40, 3, 1), (1, 1, 1), (70, 31, 2), (2, 2, 1500)]
+)
+def test_the_adjoint_has_the_bits_of_the_other_kernel(dtype, components, shape):
+    spacing = (1.0, 2.0, 0.3)[3 - components :]
+    field = laws.draw((components, *shape), dtype)
+    for moved in (field, np.moveaxis(np.ascontiguousarray(np.moveaxis(field, 1, -1)), -1, 1)):
+        expected = negative_divergence(moved, spacing)
+        for count in (1, 3):
+            with laws.thread_count(count):
+                assert np.array_equal(dual_fields.descend(moved, spacing), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 33), (3, 1, 700), (40, 3, 1), (1, 1, 1), (70, 31, 2), (2, 2, 1500)])
+def test_any_shape(shape):
+    volume, field = laws.draw(shape), laws.draw((3, *shape), seed=1)
+    options = {"step": np.full(shape[0], 0.3, np.float32), "limit": 0.5, "momentum": 0.0, "isotropic": True}
+    expected, _ = direct(field, field, volume, (1.0, 2.0, 0.5), *options.values())
+    for inside in (False, True):
+        one, two = volume, field.copy()
+        if inside:
+            one = np.moveaxis(np.ascontiguousarray(np.moveaxis(volume, 0, -1)), -1, 0)
+            two = np.moveaxis(np.ascontiguousarray(np.moveaxis(field, 1, -1)), -1, 1)
+        found, _ = dual_fields.ascend(two, two, one, (1.0, 2.0, 0.5), **options)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
