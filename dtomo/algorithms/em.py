@@ -176,8 +176,7 @@ class _Mlem(IterativeMethod):
         self.expected = self.operator.forward(self.solution)
         if self.background is not None:
             self.expected += self.background
-        residual = self.expected - self.data
-        return self.operator.dot_out(residual, residual if self.weights is None else residual * self.weights)
+        return squared_distance(self.operator, self.expected, self.data, self.weights)
 
     def advance(self, active: NDArray[np.bool_]) -> None:
         expected, self.expected = self.expected, None
@@ -213,12 +212,19 @@ class _Osem(IterativeMethod):
             expected = operator.forward(self.solution)
             if background is not None:
                 expected += background
-            residual = expected - data
-            met += operator.dot_out(residual, residual if weights is None else residual * weights)
-            del residual
+            met += squared_distance(operator, expected, data, weights)
             in_pieces(_ratio, expected, data, 1 if weights is None else weights)
             _multiply(self.operator, self.solution, operator.adjoint(expected), sensitivity, active)
         self.met = np.where(active, met, self.met)
+
+
+def squared_distance(
+    operator: LinearOperator, one: NDArray[Any], two: NDArray[Any], weights: NDArray[Any] | None
+) -> NDArray[np.float64]:
+    """Squared norm of the difference of two sets of projections, as `IterativeMethod.misfit` gives it."""
+    difference = one.copy(order="K")
+    in_pieces(lambda d, t: np.subtract(d, t, out=d), difference, two)
+    return operator.dot_out(difference, difference if weights is None else difference * weights)
 
 
 def _positive_start(operator: LinearOperator, initial: NDArray[Any] | None) -> NDArray[Any]:
@@ -231,8 +237,13 @@ def _positive_start(operator: LinearOperator, initial: NDArray[Any] | None) -> N
 
 def _ratio(expected: NDArray[Any], data: NDArray[Any], weights: Any) -> None:
     """expected = weights data / expected, 0 where that is"""
-    expected[...] = data * inverse(expected)
-    expected *= weights
+    small = expected < 1e-30
+    if small.any():
+        expected[...] = data * inverse(expected)
+    else:
+        np.divide(data, expected, out=expected)
+    if not isinstance(weights, int):
+        expected *= weights
 
 
 def _multiply(

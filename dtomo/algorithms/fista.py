@@ -194,38 +194,41 @@ class _Fista(IterativeMethod):
         theta = (1 + math.sqrt(1 + 4 * self.theta**2)) / 2
         ahead = np.float32((self.theta - 1) / theta if self.momentum else 0)
         self.theta = theta
-        in_pieces(self._slopes, self.earlier, residual, 1 if self.weights is None else self.weights, ahead)
+        in_pieces(self._slopes, self.earlier, residual, ahead, *([] if self.weights is None else [self.weights]))
         gradient = operator.adjoint(self.earlier)
         self.earlier = residual
         step = operator.factor_in(self.step)
-        in_pieces(_descend, gradient, self.solution, self.previous, ahead, step)
+        in_pieces(self._descend, gradient, self.solution, self.previous, ahead, step)
         new = self.prior.apply(gradient, step)
-        self._keep_bounds(new)
+        if not isinstance(self.prior, Nothing):
+            self._keep_bounds(new)
         going = active if self.prior.separable else np.array([active.any()])
         if not going.all():
             in_pieces(_stay, new, self.solution, operator.factor_in(going) > 0)
         self.previous, self.solution = self.solution, new
 
-    def _slopes(self, earlier: NDArray[Any], residual: NDArray[Any], weights: Any, ahead: np.float32) -> None:
+    def _slopes(self, earlier: NDArray[Any], residual: NDArray[Any], ahead: np.float32, *weights: NDArray[Any]) -> None:
         """In the place of the earlier residual: W φ' of that of the extrapolated point."""
         earlier *= -ahead
         earlier += residual * (1 + ahead)
         self.term.slope(earlier)
-        earlier *= weights
+        for factor in weights:
+            earlier *= factor
+
+    def _descend(
+        self, gradient: NDArray[Any], x: NDArray[Any], previous: NDArray[Any], ahead: np.float32, step: NDArray[Any]
+    ) -> None:
+        """In the place of the gradient: y - step gradient, with y = x + ahead (x - previous)."""
+        gradient *= -step
+        gradient += x * (1 + ahead)
+        gradient -= previous * ahead
+        if isinstance(self.prior, Nothing):
+            self.bounds.clip(gradient)
 
     def _keep_bounds(self, volume: NDArray[Any]) -> None:
         if not self.prior.keeps_bounds:
             self.bounds.apply(volume, 0.0)
             zero_outside(self.operator, volume)
-
-
-def _descend(
-    gradient: NDArray[Any], x: NDArray[Any], previous: NDArray[Any], ahead: np.float32, step: NDArray[Any]
-) -> None:
-    """In the place of the gradient: y - step gradient, with y = x + ahead (x - previous)."""
-    gradient *= -step
-    gradient += x * (1 + ahead)
-    gradient -= previous * ahead
 
 
 def _stay(new: NDArray[Any], old: NDArray[Any], going: NDArray[np.bool_]) -> None:

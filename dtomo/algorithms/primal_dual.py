@@ -133,6 +133,8 @@ class _PrimalDual(IterativeMethod):
         steep = 2 * sum(1 / step for step in self.differences.spacing)
         self.step = (1 / (operator.column_sums() + np.float32(steep))).astype(np.float32)
         self.dual_step = inverse(operator.row_sums()).astype(np.float32)
+        # where all weights are 1; else it is made piece by piece
+        self.shrink = 1 / (1 + self.dual_step)
         self.field_step = min(self.differences.spacing) / 2
         self.residual: NDArray[Any] | None = None
 
@@ -156,8 +158,8 @@ class _PrimalDual(IterativeMethod):
     def advance(self, active: NDArray[np.bool_]) -> None:
         residual, self.residual = self.residual, None
         assert residual is not None
-        weights = np.float32(1) if self.weights is None else self.weights
-        in_pieces(self._climb, self.dual, residual, self.earlier, self.dual_step, weights)
+        weights = [self.shrink] if self.weights is None else [self.shrink, self.weights]
+        in_pieces(self._climb, self.dual, residual, self.earlier, self.dual_step, *weights)
         ahead = self.previous  # its memory
         in_pieces(_extrapolate, ahead, self.solution)
         self.field, _ = self.differences.ascend(
@@ -173,13 +175,9 @@ class _PrimalDual(IterativeMethod):
         zero_outside(self.operator, self.solution)
 
     def _climb(
-        self,
-        dual: NDArray[Any],
-        residual: NDArray[Any],
-        earlier: NDArray[Any],
-        step: NDArray[Any],
-        weights: NDArray[Any],
-    ) -> None:
+        self, dual: NDArray[Any], residual: NDArray[Any], earlier: NDArray[Any], step: NDArray[Any],
+        shrink: NDArray[Any], *weights: NDArray[Any],
+    ) -> None:  # fmt: skip
         """``y + σ (2 r - r')`` with residuals r, then the proximal map of the conjugate of w φ: times ``w / (w + σ)``.
 
         With Huber's φ it is then brought to magnitudes of ``w width`` at most.
@@ -188,10 +186,12 @@ class _PrimalDual(IterativeMethod):
         change -= earlier
         change *= step
         dual += change
-        dual *= weights / (weights + step + np.float32(1e-30))
+        for w in weights:
+            shrink = w / (w + step + np.float32(1e-30))
+        dual *= shrink
         if self.most is not None:
-            size = np.abs(dual)
-            dual *= np.minimum(1, weights * np.float32(self.most) / np.maximum(size, np.float32(1e-30)))
+            most = np.float32(self.most) * (weights[0] if weights else np.float32(1))
+            dual *= np.minimum(1, most / np.maximum(np.abs(dual), np.float32(1e-30)))
 
     def _descend(
         self, ahead: NDArray[Any], x: NDArray[Any], update: NDArray[Any], slope: NDArray[Any], step: NDArray[Any]

@@ -216,7 +216,8 @@ class TotalVariation(Proximal):
         "isotropic": |D x| is the length of the vector of differences at a voxel; "anisotropic": the sum of their
         magnitudes.
     inner
-        Iterations for each application; they go on from where the last application ended.
+        Iterations for each application; they go on from where the last application ended. More of them where the
+        operator does little, as in denoising.
 
     Raises
     ------
@@ -236,7 +237,7 @@ class TotalVariation(Proximal):
         strength: float,
         spacing: tuple[float, ...] = (1.0, 1.0, 1.0),
         kind: Literal["isotropic", "anisotropic"] = "isotropic",
-        inner: int = 10,
+        inner: int = 5,
     ) -> None:
         check_strength(strength, "the total variation")
         if kind not in ("isotropic", "anisotropic"):

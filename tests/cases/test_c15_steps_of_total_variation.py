@@ -69,7 +69,7 @@ def solved(x, strength, spacing):
 
 @pytest.mark.parametrize("shape", [(1, 1, 40), (1, 9, 8), (4, 5, 6)], ids=["1-D", "2-D", "3-D"])
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.25), (0.5, 2.0, 1.0)], ids=str)
-@pytest.mark.parametrize("strength", [0.05, 0.6])
+@pytest.mark.parametrize("strength", [0.3])
 def test_a_convex_solver_finds_the_same(shape, spacing, strength):
     """By the proximal map, by FISTA and by the primal-dual method, whose steps differ."""
     x = laws.draw(shape)
@@ -77,7 +77,7 @@ def test_a_convex_solver_finds_the_same(shape, spacing, strength):
     prior = TotalVariation(strength, spacing, "anisotropic", inner=1000)
     found = [
         prior.apply(x.copy(), 1.0),
-        fista(Same(shape), x, prior=TotalVariation(strength, spacing, "anisotropic"), iterations=80).solution,
+        fista(Same(shape), x, prior=TotalVariation(strength, spacing, "anisotropic", inner=50), iterations=30).solution,
         tv(Same(shape), x, strength=strength, spacing=spacing, kind="anisotropic", iterations=4000).solution,
     ]
     for number, volume in enumerate(found):
