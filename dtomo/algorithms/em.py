@@ -222,8 +222,8 @@ def squared_distance(
     operator: LinearOperator, one: NDArray[Any], two: NDArray[Any], weights: NDArray[Any] | None
 ) -> NDArray[np.float64]:
     """Squared norm of the difference of two sets of projections, as `IterativeMethod.misfit` gives it."""
-    difference = one.copy(order="K")
-    in_pieces(lambda d, t: np.subtract(d, t, out=d), difference, two)
+    difference = np.empty_like(one)
+    in_pieces(lambda d, a, b: np.subtract(a, b, out=d), difference, one, two)
     return operator.dot_out(difference, difference if weights is None else difference * weights)
 
 

@@ -130,8 +130,10 @@ class Bounds(Proximal):
 
     def clip(self, part: NDArray[Any]) -> None:
         """The same of a piece."""
-        if (self.lower, self.upper) != (None, None):
-            np.clip(part, self.lower, self.upper, out=part)
+        if self.lower is not None:
+            np.maximum(part, np.float32(self.lower), out=part)
+        if self.upper is not None:
+            np.minimum(part, np.float32(self.upper), out=part)
 
     def value(self, x: NDArray[Any]) -> float:
         """0 or infinity."""

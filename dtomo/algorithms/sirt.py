@@ -15,6 +15,7 @@ from dtomo.algorithms.iteration import (
     inverse,
     starting_point,
 )
+from dtomo.algorithms.proximal import Bounds
 from dtomo.algorithms.solving import solve
 from dtomo.algorithms.stopping import Stop, Views
 from dtomo.elementwise import in_pieces
@@ -101,7 +102,7 @@ class _Sirt(IterativeMethod):
         bounds: tuple[float | None, float | None],
     ) -> None:
         operator = self.operator = views.operator
-        self.initial, self.bounds = initial, bounds
+        self.initial, self.bounds = initial, Bounds(*bounds)
         rows = inverse(operator.row_sums()).astype(np.float32)
         self.data, self.weights = arranged(*views[:3])
         self.columns = (relaxation * inverse(operator.column_sums(self.weights))).astype(np.float32)
@@ -111,7 +112,7 @@ class _Sirt(IterativeMethod):
 
     def begin(self) -> None:
         self.solution = starting_point(self.operator, self.initial)
-        self._clip(self.solution)
+        self.bounds.apply(self.solution, 0.0)
         self.untouched = self.initial is None and not self.solution.any()
 
     def misfit(self) -> NDArray[np.float64]:
@@ -135,11 +136,7 @@ class _Sirt(IterativeMethod):
     def _add(self, solution: NDArray[Any], update: NDArray[Any], factor: NDArray[Any]) -> None:
         update *= factor
         solution += update
-        self._clip(solution)
-
-    def _clip(self, solution: NDArray[Any]) -> None:
-        if self.bounds != (None, None):
-            np.clip(solution, *self.bounds, out=solution)
+        self.bounds.clip(solution)
 
 
 def _subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:

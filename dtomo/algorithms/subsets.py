@@ -16,6 +16,7 @@ from dtomo.algorithms.iteration import (
     inverse,
     starting_point,
 )
+from dtomo.algorithms.proximal import Bounds
 from dtomo.algorithms.solving import solve
 from dtomo.algorithms.stopping import Stop, Views, part_of
 from dtomo.elementwise import in_pieces
@@ -175,7 +176,7 @@ class _OsSart(IterativeMethod):
         relaxation: float,
         bounds: tuple[float | None, float | None],
     ) -> None:
-        self.operator, self.initial, self.bounds = views.operator, initial, bounds
+        self.operator, self.initial, self.bounds = views.operator, initial, Bounds(*bounds)
         self.subsets = Subsets(views, subsets)
         self.rows = []
         largest: Any = 0.0
@@ -186,8 +187,7 @@ class _OsSart(IterativeMethod):
 
     def begin(self) -> None:
         self.solution = starting_point(self.operator, self.initial)
-        if self.bounds != (None, None):
-            np.clip(self.solution, *self.bounds, out=self.solution)
+        self.bounds.apply(self.solution, 0.0)
         self.met = self.subsets.squared_misfit(self.solution)
 
     def misfit(self) -> NDArray[np.float64]:
@@ -209,8 +209,7 @@ class _OsSart(IterativeMethod):
     def _add(self, solution: NDArray[Any], update: NDArray[Any], factor: NDArray[Any]) -> None:
         update *= factor
         solution += update
-        if self.bounds != (None, None):
-            np.clip(solution, *self.bounds, out=solution)
+        self.bounds.clip(solution)
 
 
 def _subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:
