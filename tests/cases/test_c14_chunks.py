@@ -35,6 +35,10 @@ SOLVERS = {
     "fbp-backprojection": lambda data, beam: dtomo.recon.fbp(data, beam, method="backprojection"),
     "sirt": lambda data, beam: dtomo.recon.sirt(data, beam, iterations=5),
     "cgls": lambda data, beam: dtomo.recon.cgls(data, beam, iterations=5),
+    "lsqr": lambda data, beam: dtomo.recon.lsqr(data, beam, iterations=5),
+    "os_sart": lambda data, beam: dtomo.recon.os_sart(data, beam, iterations=2, subsets=5),
+    "tv": lambda data, beam: dtomo.recon.tv(data, beam, strength=1.0, spacing=(1, 1), iterations=5),
+    "fista": lambda data, beam: dtomo.recon.fista(data, beam, prior=dtomo.algorithms.Wavelets(1.0), iterations=5),
 }
 
 
