@@ -32,7 +32,39 @@ def interpolation_rays(geometry: ParallelBeam) -> Rays:
     return interpolation(joseph_rays(geometry))
 
 
-class ParallelProjector(LinearOperator):
+class Projector(LinearOperator):
+    """Volumes ``(z, y, x)`` and projections ``(view, row, column)``, both with z (row) innermost in memory.
+
+    Attributes
+    ----------
+    separable
+        Whether every slice is projected by itself, so that inner products are taken slice by slice.
+    """
+
+    separable = True
+
+    def zeros(self) -> NDArray[Any]:
+        slices, height, width = self.shape_in
+        out = empty_aligned((height, width, slices), self.dtype, self.xp)
+        out[:] = 0
+        return np.moveaxis(out, -1, 0)
+
+    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
+        return np.swapaxes(projections_inside_out(data.astype(self.dtype, copy=False)), 1, 2)
+
+    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self._dot(*(volume_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
+
+    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self._dot(*(projections_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
+
+    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        sums = dot_slices(*(_lanes(a).reshape(-1, a.shape[-1] * (a.itemsize // 4)) for a in (x, y)))
+        sums = sums.reshape(-1, 2).sum(1) if self.dtype.kind == "c" else sums
+        return sums if self.separable else sums.sum(keepdims=True)
+
+
+class ParallelProjector(Projector):
     """Line integrals of a volume in parallel beam about z, by Joseph's method; lengths in voxels.
 
     Maps a volume ``(z, y, x)`` to projections ``(angle, row, column)``. Results have these shapes and z (row)
@@ -109,25 +141,6 @@ class ParallelProjector(LinearOperator):
         """Back projection of ones, ``(1, y, x)``, or of real weights, ``(z, y, x)``."""
         one = ParallelProjector(self.geometry, 1 if weights is None else self.shape_in[0])
         return one.adjoint(self.xp.ones(one.shape_out, np.float32) if weights is None else weights)
-
-    def zeros(self) -> NDArray[Any]:
-        slices, height, width = self.shape_in
-        out = empty_aligned((height, width, slices), self.dtype, self.xp)
-        out[:] = 0
-        return np.moveaxis(out, -1, 0)
-
-    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
-        return np.swapaxes(projections_inside_out(data.astype(self.dtype, copy=False)), 1, 2)
-
-    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        return self._dot(*(volume_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
-
-    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        return self._dot(*(projections_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
-
-    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        sums = dot_slices(*(_lanes(a).reshape(-1, self.shape_in[0] * (a.itemsize // 4)) for a in (x, y)))
-        return sums.reshape(-1, 2).sum(1) if self.dtype.kind == "c" else sums
 
 
 def backproject(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[Any]:

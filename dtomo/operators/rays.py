@@ -12,9 +12,8 @@ from dtomo.errors import UserError
 from dtomo.geometry import VectorGeometry
 from dtomo.kernels import rays
 from dtomo.kernels.layout import projections_inside_out, volume_inside_out
-from dtomo.kernels.sums import dot_slices
-from dtomo.operators.base import LinearOperator
 from dtomo.operators.coarser import Coarser
+from dtomo.operators.projection import Projector
 
 
 @lru_cache(maxsize=8)
@@ -36,7 +35,7 @@ def ray_tables(geometry: VectorGeometry) -> rays.RayTables:
     return rays.RayTables(point, column, row, point - source, column, row, voxel, -1.0)
 
 
-class RayProjector(LinearOperator):
+class RayProjector(Projector):
     """Line integrals of a volume along the rays of any geometry, by Joseph's method; lengths in the geometry's unit.
 
     Maps a volume ``(z, y, x)`` to projections ``(view, row, column)``. Results have these shapes and z (row) innermost
@@ -60,6 +59,8 @@ class RayProjector(LinearOperator):
     See `dtomo.kernels.rays`. The same bits on any number of threads. Projections of slabs of a volume
     (`VectorGeometry.of_slices`) add up to those of the whole, to the rounding of float32.
     """
+
+    separable = False
 
     def __init__(self, geometry: VectorGeometry, dtype: DTypeLike = np.float32) -> None:
         self.geometry, self.dtype = geometry, np.dtype(dtype)
@@ -101,22 +102,3 @@ class RayProjector(LinearOperator):
         for name in ("real", "imag"):
             yield np.ascontiguousarray(getattr(given, name)), result
             setattr(out, name, result)
-
-    def zeros(self) -> NDArray[Any]:
-        slices, height, width = self.shape_in
-        out = empty_aligned((height, width, slices), self.dtype, np)
-        out[:] = 0
-        return np.moveaxis(out, -1, 0)
-
-    def arrange(self, data: NDArray[Any]) -> NDArray[Any]:
-        return np.swapaxes(projections_inside_out(data.astype(self.dtype, copy=False)), 1, 2)
-
-    def dot_in(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        return self._dot(*(volume_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
-
-    def dot_out(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        return self._dot(*(projections_inside_out(a.astype(self.dtype, copy=False)) for a in (x, y)))
-
-    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        lanes = x.shape[-1] * (x.itemsize // 4)
-        return dot_slices(*(a.view(np.float32).reshape(-1, lanes) for a in (x, y))).sum(keepdims=True)

@@ -17,33 +17,30 @@ import numpy as np
 
 from dtomo import algorithms, device, io
 from dtomo.arrays import on_device
-from dtomo.distributed import clusters, queue
+from dtomo.distributed import clusters
 from dtomo.distributed.clusters import Resources
 from dtomo.distributed.plan import Plan, refuse_if_too_big
-from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab, Slabs, slab_height
 from dtomo.errors import UserError
 from dtomo.geometry import VectorGeometry
-from dtomo.io.output import progress_folder, unlocked_at_end
-from dtomo.io.progress import Progress
+from dtomo.io.output import unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
 from dtomo.memory import keep_memory
 from dtomo.operators.directed import needs_all_rows
 from dtomo.operators.voxels import rows_seen
 from dtomo.prep.flats import NormalizeReport
-from dtomo.recon import ahead
+from dtomo.recon import ahead, slabwise
 from dtomo.recon.cost import BACKPROJECTING, CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
-from dtomo.recon.faults import stopped
 from dtomo.recon.prepare import as_read, line_integrals
 from dtomo.recon.scans import check_usable, volume_dtype
-from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory, repairs
+from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory
 from dtomo.runs import record
 from dtomo.runs.session import resumable
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 FLOAT = 4
 HEIGHTS = (64, 48, 32, 16, 8, 4, 2, 1)
@@ -140,16 +137,11 @@ def run_geometry(
         with resumable(settings.output), unlocked_at_end(settings.output):
             writer = _create(job, begun, inputs, resumed=found is not None, overwrite=overwrite)
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
-            summaries = _reconstruct(client, dataclasses.replace(job, output=writer.path), plan, quiet)
+            job = dataclasses.replace(job, output=writer.path)
+            summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
             stack.close()
             writer.finish()
-    summary = _summary(plan, begun, summaries, time.monotonic() - started)
-    written = record.write_summary(settings.output, summary)
-    if repaired := repairs(summaries):
-        say(repaired)
-    shape = " × ".join(map(str, writer.shape))
-    say(f"{settings.output}: {shape} (z, y, x), {begun['unit']}, in {duration(summary['seconds'])}")
-    say(f"settings in {record.run_file(settings.output)}, summary in {written}")
+    summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say)
     return plan, summary
 
 
@@ -241,24 +233,6 @@ def _create(
     return writer
 
 
-def _reconstruct(client: "Client", job: GeometryJob, plan: Plan, quiet: bool) -> list[SlabSummary]:
-    done = set(Progress(progress_folder(job.settings.output)).slabs())
-    waiting = [slab for slab in plan.slabs if (slab.start, slab.stop) not in done]
-    summaries: list[SlabSummary] = []
-    with Counter(len(plan.slabs), "slabs", done=len(plan.slabs) - len(waiting), quiet=quiet) as counter:
-
-        def finished(slab: Slab, summary: SlabSummary) -> None:
-            summaries.append(summary)
-            counter.advance()
-
-        try:
-            queue.run_tasks(client, reconstruct_geometry_slab, job, waiting, finished)
-        except queue.TaskFailed as failed:
-            named = f"slices {failed.item.start}:{failed.item.stop} (slab {failed.item.index + 1} of {len(plan.slabs)})"
-            raise stopped(failed, named, plan, job.settings.output) from failed.cause
-    return summaries
-
-
 def reconstruct_geometry_slab(job: GeometryJob, slab: Slab) -> SlabSummary:
     """Take a slab from the raw scan to the output.
 
@@ -298,27 +272,3 @@ def reconstruct_geometry_slab(job: GeometryJob, slab: Slab) -> SlabSummary:
         worker=os.getpid(), warnings=report.warnings, notes=(), resumed=0,
         device_memory=device.memory_taken() if there else 0,
     )  # fmt: skip
-
-
-def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], seconds: float) -> dict[str, Any]:
-    stages = sorted({stage for slab in slabs for stage in slab.seconds})
-    peaks: dict[str, int] = {}
-    for slab in slabs:
-        peaks[str(slab.worker)] = max(peaks.get(str(slab.worker), 0), slab.peak_memory)
-    return {
-        **begun,
-        "seconds": round(seconds, 3),
-        "seconds_by_stage": {stage: round(sum(s.seconds.get(stage, 0.0) for s in slabs), 3) for stage in stages},
-        "workers": plan.resources.workers,
-        "threads": plan.resources.threads,
-        "peak_memory": peaks,
-        "planned_memory": plan.worker_memory,
-        "planned_seconds": round(sum(plan.seconds.values()), 1),
-        "bytes_read": plan.bytes_read,
-        "bytes_written": plan.bytes_written,
-        "dead_pixels": sum(slab.dead_pixels for slab in slabs),
-        "repaired_values": sum(slab.repaired_values for slab in slabs),
-        "warnings": sorted({warning for slab in slabs for warning in slab.warnings}),
-        "slabs_done_before": len(plan.slabs) - len(slabs),
-        "slabs": [dataclasses.asdict(slab) for slab in sorted(slabs, key=lambda slab: slab.start)],
-    }

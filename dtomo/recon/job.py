@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtomo import dashboard, io
-from dtomo.distributed import clusters, performance, queue
+from dtomo.distributed import clusters, performance
 from dtomo.distributed.plan import Plan, refuse_if_too_big
-from dtomo.distributed.progress import Counter, duration
-from dtomo.distributed.slabs import Slab
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
-from dtomo.io.output import progress_folder, unlocked_at_end
-from dtomo.io.progress import Progress
+from dtomo.io.output import unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
 from dtomo.kernels.nufft import installed_for_devices
-from dtomo.recon import ahead, cost, staging
-from dtomo.recon.faults import stopped
+from dtomo.recon import ahead, cost, slabwise, staging
 from dtomo.recon.geometry_job import run_geometry
 from dtomo.recon.scans import (
     Axis,
@@ -34,13 +30,13 @@ from dtomo.recon.scans import (
     scale_of,
     volume_dtype,
 )
-from dtomo.recon.slab import Job, SlabSummary, peak_memory, reconstruct_slab, repairs
+from dtomo.recon.slab import Job, reconstruct_slab
 from dtomo.runs import record
 from dtomo.runs.session import resources_of, resumable, speaker
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +126,7 @@ def run(
             client = stack.enter_context(clusters.connect(wanted, say=say))
             wanted = clusters.measured(client, wanted)
         plan = _plan(scan, settings, geometry, wanted, found)
-        staged = staging.decide(scan, settings, plan, _waiting(settings, plan) if found else None)
+        staged = staging.decide(scan, settings, plan, slabwise.waiting(settings, plan) if found else None)
         plan = ahead.planned(staging.planned(plan, staged), scan, settings, geometry)
         if staged.line and not plan_only:
             say(staged.line)
@@ -168,18 +164,12 @@ def run(
                     plan.ahead,
                     wanted.device_share,
                 )
-                summaries = _reconstruct(client, job, plan, writer, quiet)
+                summaries = slabwise.send_out(
+                    client, reconstruct_slab, job, plan, settings, ahead=plan.ahead, quiet=quiet
+                )
             stack.close()  # a worker that was told to let go of a slab may still be at it, and must not write now
             writer.finish()
-    summary = _summary(plan, begun, summaries, time.monotonic() - started)
-    written = record.write_summary(settings.output, summary)
-    if repaired := repairs(summaries):
-        say(repaired)
-    for note in summary["notes"]:
-        say(f"note: {note}")
-    shape = " × ".join(map(str, writer.shape))
-    say(f"{settings.output}: {shape} (z, y, x), {unit}, in {duration(summary['seconds'])}")
-    say(f"settings in {record.run_file(settings.output)}, summary in {written}")
+    summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say)
     report.save()
     return Run(settings.output, plan, axis, summary)
 
@@ -260,7 +250,7 @@ def _create(
 
 def _shown(settings: ReconSettings, plan: Plan, writer: io.VolumeWriter, begun: dict[str, Any]) -> dict[str, Any]:
     """What the page of the dashboard is told of a run: settings that are not what they are by default, and results."""
-    waiting = {slab.index for slab in _waiting(settings, plan)}
+    waiting = {slab.index for slab in slabwise.waiting(settings, plan)}
     resources = plan.resources
     return {
         "name": str(settings.output),
@@ -277,57 +267,4 @@ def _shown(settings: ReconSettings, plan: Plan, writer: io.VolumeWriter, begun: 
             "workers": f"{resources.workers}, {resources.threads} thread{'s' * (resources.threads > 1)} each",
             "slab": f"{begun['slab']} slices",
         },
-    }
-
-
-def _waiting(settings: ReconSettings, plan: Plan) -> list[Slab]:
-    """The slabs that a run before has not finished."""
-    done = set(Progress(progress_folder(settings.output)).slabs())
-    return [slab for slab in plan.slabs if (slab.start, slab.stop) not in done]
-
-
-def _reconstruct(client: "Client", job: Job, plan: Plan, writer: io.VolumeWriter, quiet: bool) -> list[SlabSummary]:
-    """Send out the slabs that are not done yet, and wait for them."""
-    waiting = _waiting(job.settings, plan)
-    summaries: list[SlabSummary] = []
-    with Counter(len(plan.slabs), "slabs", done=len(plan.slabs) - len(waiting), quiet=quiet) as counter:
-
-        def finished(slab: Slab, summary: SlabSummary) -> None:
-            summaries.append(summary)
-            counter.advance()
-
-        try:
-            queue.run_tasks(client, reconstruct_slab, job, waiting, finished, ahead=plan.ahead)
-        except queue.TaskFailed as failed:
-            named = f"{failed.item} (slab {failed.item.index + 1} of {len(plan.slabs)})"
-            raise stopped(failed, named, plan, job.settings.output) from failed.cause
-    return summaries
-
-
-def _summary(plan: Plan, begun: dict[str, Any], slabs: list[SlabSummary], seconds: float) -> dict[str, Any]:
-    """What happened, for the JSON file; sums over the slabs done in this run."""
-    stages = sorted({stage for slab in slabs for stage in slab.seconds})
-    peaks: dict[str, int] = {}
-    for slab in slabs:
-        peaks[str(slab.worker)] = max(peaks.get(str(slab.worker), 0), slab.peak_memory)
-    return {
-        **begun,
-        "seconds": round(seconds, 3),
-        "seconds_by_stage": {stage: round(sum(s.seconds.get(stage, 0.0) for s in slabs), 3) for stage in stages},
-        "workers": plan.resources.workers,
-        "threads": plan.resources.threads,
-        "peak_memory": peaks,
-        "planned_memory": plan.worker_memory,
-        **({} if plan.resources.device_share is None else {"planned_device_memory": plan.device_memory}),
-        "client_peak_memory": peak_memory(),
-        "planned_client_memory": plan.client_memory,
-        "planned_seconds": round(sum(plan.seconds.values()), 1),
-        "bytes_read": plan.bytes_read,
-        "bytes_written": plan.bytes_written,
-        "dead_pixels": sum(slab.dead_pixels for slab in slabs),
-        "repaired_values": sum(slab.repaired_values for slab in slabs),
-        "warnings": sorted({warning for slab in slabs for warning in slab.warnings}),
-        "notes": sorted({note for slab in slabs for note in slab.notes}),
-        "slabs_done_before": len(plan.slabs) - len(slabs),
-        "slabs": [dataclasses.asdict(slab) for slab in sorted(slabs, key=lambda slab: slab.start)],
     }

@@ -13,7 +13,7 @@ from dtomo.geometry import VectorGeometry, cone_beam, fan_beam, laminography, ti
 from dtomo.io import write_dxchange
 from dtomo.io.geometry_group import geometry_items
 from dtomo.simulate.detector import beam, camera
-from dtomo.simulate.phantoms import PHANTOMS, Phantom
+from dtomo.simulate.phantoms import Phantom, named
 from dtomo.simulate.rays import ray_integrals, unit_of, voxel_values
 from dtomo.simulate.scans import ABSORPTION, ScanTruth, _Setup, computed_ahead, refuse_sizes
 
@@ -204,8 +204,6 @@ def _absorbing(phantom: str | Phantom, geometry: VectorGeometry) -> Phantom:
     """The phantom with values per length of the geometry; a named one absorbs ABSORPTION along its longest path."""
     if isinstance(phantom, Phantom):
         return phantom
-    if phantom not in PHANTOMS:
-        raise UserError(f"there is no phantom named {phantom!r}; there are {', '.join(sorted(PHANTOMS))}")
-    shape = PHANTOMS[phantom]()
+    shape = named(phantom)
     longest = shape.projections(np.arange(0, 180, 15), 64, slices=5).max() / 64 * float(min(geometry.lengths[1:]))
     return shape.scaled(ABSORPTION / float(longest))

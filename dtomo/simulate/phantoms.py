@@ -277,3 +277,16 @@ def _inside(body: tuple[float, ...], x: float, y: float, z: float, radius: float
 
 PHANTOMS: dict[str, Callable[[], Phantom]] = {"sample": sample, "head": head}
 """Phantoms by name, for the command line."""
+
+
+def named(name: str) -> Phantom:
+    """A phantom by its name.
+
+    Raises
+    ------
+    UserError
+        There is none of that name.
+    """
+    if name not in PHANTOMS:
+        raise UserError(f"there is no phantom named {name!r}; there are {', '.join(sorted(PHANTOMS))}")
+    return PHANTOMS[name]()

@@ -27,7 +27,7 @@ from dtomo.simulate.detector import (
     generator,
     largest_count,
 )
-from dtomo.simulate.phantoms import PHANTOMS, Phantom
+from dtomo.simulate.phantoms import Phantom, named
 from dtomo.threads import available_cores
 
 if TYPE_CHECKING:
@@ -323,9 +323,7 @@ def _attenuation(phantom: str | Phantom, size: int) -> Phantom:
     """The phantom in attenuation per pixel; a named one absorbs ABSORPTION along its longest path."""
     if isinstance(phantom, Phantom):
         return phantom
-    if phantom not in PHANTOMS:
-        raise UserError(f"there is no phantom named {phantom!r}; there are {', '.join(sorted(PHANTOMS))}")
-    shape = PHANTOMS[phantom]()
+    shape = named(phantom)
     longest = shape.projections(np.arange(0, 180, 15), 64, slices=5).max() * size / 64
     return shape.scaled(ABSORPTION / float(longest))
 

@@ -285,7 +285,7 @@ def test_killed_while_staging_and_resumed(plain, whole, expected, cluster, scrat
 def test_frames_staged_before_are_not_staged_again(whole, cluster, expected, tmp_path, monkeypatch):
     settings = _settings(whole, tmp_path / "v.zarr", cluster, stage="yes")
     with monkeypatch.context() as patch:
-        patch.setattr("dtomo.recon.job._reconstruct", _interrupted)
+        patch.setattr("dtomo.recon.slabwise.send_out", _interrupted)
         with pytest.raises(StoppedError, match="interrupted"):
             run(settings, quiet=True)
     store = staging_folder(settings.output, None)
@@ -299,14 +299,14 @@ def test_frames_staged_before_are_not_staged_again(whole, cluster, expected, tmp
     assert open_volume(settings.output).array.compute().tobytes() == expected.tobytes()
 
 
-def _interrupted(*_):
+def _interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
 def test_settings_that_do_not_change_the_result_may_change_at_resume(whole, cluster, expected, tmp_path, monkeypatch):
     settings = _settings(whole, tmp_path / "v.zarr", cluster, stage="yes")
     with monkeypatch.context() as patch:
-        patch.setattr("dtomo.recon.job._reconstruct", _interrupted)
+        patch.setattr("dtomo.recon.slabwise.send_out", _interrupted)
         with pytest.raises(StoppedError):
             run(settings, quiet=True)
     run(settings.model_copy(update={"stage": "no"}), resume=True, quiet=True)
