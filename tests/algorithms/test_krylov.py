@@ -66,6 +66,20 @@ def test_iterates_are_those_of_lsqr(solver, matrix, iterations, damping, weighte
 
 
 @pytest.mark.parametrize("solver", [cgls, lsqr])
+@pytest.mark.parametrize("damping", [0.0, 3.0])
+def test_the_history_is_that_of_the_residual(solver, matrix, damping):
+    """|W^1/2 (A x - b)| of each iterate, without what damping adds."""
+    operator, data = problem()
+    weights = np.random.default_rng(2).uniform(0, 2, operator.shape_out).astype(np.float32)
+    history = solver(operator, data, iterations=6, damping=damping, weights=weights).residuals
+    for made in (1, 2, 5):
+        solution = solver(operator, data, iterations=made, damping=damping, weights=weights).solution
+        residual = operator.forward(solution).astype(np.float64) - data
+        expected = np.sqrt((weights * residual**2).sum((0, 2)))
+        np.testing.assert_allclose(history[made], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("solver", [cgls, lsqr])
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
 @pytest.mark.parametrize(("damping", "iterations"), [(0.5, 70), (3.0, 25)])
 def test_damped_least_squares_towards_the_starting_point(solver, matrix, dtype, damping, iterations):

@@ -7,6 +7,8 @@ import pytest
 
 from dtomo import open as open_scan
 from dtomo import recon
+from dtomo.distributed import queue
+from dtomo.errors import StoppedError
 from dtomo.io import open_volume
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
@@ -39,6 +41,35 @@ def test_slabs_of_any_height_make_the_same_volume(here, cluster, cone, tmp_path)
     summary = json.loads((tmp_path / "b.mrc.summary.json").read_text())
     assert summary["geometry"] == "cone"
     assert len(summary["slabs"]) == 5
+
+
+def test_an_interrupted_run_goes_on_with_the_slabs_that_are_left(cluster, cone, tmp_path, monkeypatch):
+    """Stopped as by Ctrl-C once two slabs are written."""
+    settings = ReconSettings(scan=cone.path, output=tmp_path / "a.zarr", algorithm="fdk", slab=8, cluster=cluster)
+    whole = settings.model_copy(update={"output": tmp_path / "b.zarr"})
+    recon.run(whole, quiet=True)
+    send = queue.run_tasks
+
+    def some(client, task, job, left, finished, **options):
+        written = []
+
+        def count(slab, summary):
+            finished(slab, summary)
+            written.append(slab)
+            if len(written) == 2:
+                raise KeyboardInterrupt
+
+        send(client, task, job, left, count, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "run_tasks", some)
+        with pytest.raises(StoppedError, match="resume"):
+            recon.run(settings, quiet=True)
+    done = recon.run(settings, resume=True, quiet=True)
+    assert done.summary["slabs_done_before"] >= 2
+    assert len(done.summary["slabs"]) == 4 - done.summary["slabs_done_before"]
+    one, other = (np.asarray(open_volume(path).array) for path in (settings.output, whole.output))
+    assert np.array_equal(one, other)
 
 
 def test_options_reach_the_result(here, cluster, cone, tmp_path):
