@@ -10,7 +10,7 @@ import pytest
 from dtomo.simulate import simulate_scan
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -34,14 +34,14 @@ def test_ci_runs_the_second_command_of_the_readme():
     subprocess.run(["bash", "-n", ".ci/run"], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text("utf-8"))
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_only_tests_and_modules_that_exist(page):
     text = page.read_text("utf-8")
     named = re.findall(r"`((?:tests|docs|benchmarks|dtomo)/[\w/]+(?:\.\w+)?/?)`", text)

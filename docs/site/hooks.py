@@ -1,0 +1,29 @@
+"""What MkDocs is told beside its settings: pages that lie elsewhere, links to them, fences of other readers."""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
+"""Pages that lie in the folder of the repository, and their names on the site."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Take the pages of the repository's folder into the site."""
+    for name, page in FROM_ROOT.items():
+        text = (ROOT / name).read_text("utf-8").replace("](docs/", "](")
+        for other, there in FROM_ROOT.items():
+            text = text.replace(f"]({other}", f"]({there}")
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links to the pages of the repository's folder to those of the site; take marks of tests off fences."""
+    for name, target in FROM_ROOT.items():
+        markdown = markdown.replace(f"](../{name}", f"]({target}")
+    return re.sub(r"^(```\w+) no-run$", r"\1", markdown, flags=re.MULTILINE)
