@@ -25,5 +25,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead links to the pages of the repository's folder to those of the site; take marks of tests off fences."""
     for name, target in FROM_ROOT.items():
-        markdown = markdown.replace(f"](../{name}", f"]({target}")
+        up = "../" * page.file.src_uri.count("/")
+        markdown = markdown.replace(f"](../{up}{name}", f"]({up}{target}")
     return re.sub(r"^(```\w+) no-run$", r"\1", markdown, flags=re.MULTILINE)
