@@ -122,8 +122,7 @@ def largest_eigenvalues(operator: LinearOperator, weights: NDArray[Any] | None =
         float64 ``(slices,)`` or ``(1,)``, on the host.
     """
     x = operator.zeros()
-    separable = operator.dot_in(x, x).size == operator.shape_in[0]
-    start = np.random.default_rng(0).uniform(0.5, 1.5, operator.shape_in[1:] if separable else operator.shape_in)
+    start = np.random.default_rng(0).uniform(0.5, 1.5, operator.shape_in[1:])
     x[...] = operator.xp.asarray(start.astype(np.float32))
     found = np.zeros(operator.dot_in(x, x).size)
     settled = np.zeros(found.shape, bool)

@@ -22,7 +22,6 @@ from dtomo.algorithms.stopping import Stop, Views
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
-from dtomo.operators.differences import Differences
 
 Kind = Literal["isotropic", "anisotropic"]
 
@@ -128,7 +127,7 @@ class _PrimalDual(IterativeMethod):
         operator = self.operator = views.operator
         self.initial, self.strength, self.kind, self.bounds = initial, strength, kind, Bounds(*bounds)
         self.most = term.width if isinstance(term, Huber) else None
-        self.differences = Differences(operator.shape_in, spacing, operator.dtype, operator.device)  # type: ignore[arg-type]
+        self.differences = operator.differences(spacing)
         self.data, self.weights = arranged(*views[:3])
         steep = 2 * sum(1 / step for step in self.differences.spacing)
         self.step = (1 / (operator.column_sums() + np.float32(steep))).astype(np.float32)

@@ -261,7 +261,7 @@ class TotalVariation(Proximal):
         if len(operator.shape_in) != 3:
             raise UserError(f"total variation is of volumes (z, y, x); the operator takes {operator.shape_in}")
         bound = copy.copy(self)
-        bound.bounds, bound.field, bound.differences = bounds, None, None
+        bound.bounds, bound.field, bound.differences = bounds, None, operator.differences(self.spacing)
         bound.mask = operator.mask if isinstance(operator, Masked) else None
         return bound
 

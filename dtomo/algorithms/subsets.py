@@ -88,7 +88,7 @@ class Subsets:
     def squared_misfit(self, solution: NDArray[Any]) -> NDArray[np.float64]:
         """Squared residual norm of all views for one solution, as in `IterativeMethod.misfit`."""
         total: Any = 0.0
-        nothing = not solution.any()
+        nothing = not self.parts[0].operator.anywhere(bool(solution.any()))
         for operator, data, weights, background in self.parts:
             residual = -data if nothing else operator.forward(solution) - data
             if background is not None:

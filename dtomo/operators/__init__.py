@@ -7,8 +7,10 @@ from dtomo.operators.differences import Differences
 from dtomo.operators.filtering import FILTERS, filter_projections
 from dtomo.operators.fourier import fourier_backproject
 from dtomo.operators.masked import Masked
+from dtomo.operators.peers import Peers
 from dtomo.operators.projection import ParallelProjector, backproject
 from dtomo.operators.rays import RayProjector
+from dtomo.operators.slabs import SlabLayout, SlabProjector, even_slabs
 from dtomo.operators.voxels import rows_seen
 from dtomo.operators.wavelets import WaveletTransform
 
@@ -19,9 +21,13 @@ __all__ = [
     "LinearOperator",
     "Masked",
     "ParallelProjector",
+    "Peers",
     "RayProjector",
+    "SlabLayout",
+    "SlabProjector",
     "WaveletTransform",
     "backproject",
+    "even_slabs",
     "filter_projections",
     "fourier_backproject",
     "rows_seen",

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, on_device
 from dtomo.errors import UserError
 from dtomo.operators.coarser import Coarser
+
+if TYPE_CHECKING:
+    from dtomo.operators.differences import Differences
 
 
 class LinearOperator(abc.ABC):
@@ -85,6 +88,16 @@ class LinearOperator(abc.ABC):
             An operator that has no such thing.
         """
         raise UserError(f"{type(self).__name__} cannot be made coarser")
+
+    def differences(self, spacing: tuple[float, ...]) -> "Differences":
+        """Differences of its volumes, of voxels of that size (see `dtomo.operators.Differences`)."""
+        from dtomo.operators.differences import Differences  # an operator itself
+
+        return Differences(self.shape_in, spacing, self.dtype, self.device)  # type: ignore[arg-type]
+
+    def anywhere(self, here: bool) -> bool:
+        """Whether something is so in any part of the problem: here, for an operator that has all of it."""
+        return here
 
     def _view_numbers(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Numbers of views, refused where there are none of that number."""

@@ -11,6 +11,7 @@ from dtomo.arrays import array_module
 from dtomo.errors import UserError
 from dtomo.operators.base import LinearOperator
 from dtomo.operators.coarser import Coarser
+from dtomo.operators.differences import Differences
 
 
 class Masked(LinearOperator):
@@ -41,7 +42,7 @@ class Masked(LinearOperator):
         if not fits or inside.dtype.kind not in "biuf":
             raise UserError(f"a mask is of true and false and broadcasts to {tuple(self.shape_in)}, not {inside.shape}")
         inside = inside.astype(bool)
-        if not inside.any():
+        if not operator.anywhere(bool(inside.any())):
             raise UserError("the mask leaves nothing: it is true where there may be something")
         whole = inside.reshape((1,) * (len(self.shape_in) - inside.ndim) + inside.shape)
         self.mask = whole.astype(np.float32)
@@ -71,6 +72,14 @@ class Masked(LinearOperator):
     def column_sums(self, weights: NDArray[Any] | None = None) -> NDArray[Any]:
         """Those of the operator, and 0 outside."""
         return self.operator.column_sums(weights) * self.mask
+
+    def differences(self, spacing: tuple[float, ...]) -> Differences:
+        """Those of the operator."""
+        return self.operator.differences(spacing)
+
+    def anywhere(self, here: bool) -> bool:
+        """As the operator."""
+        return self.operator.anywhere(here)
 
     def zeros(self) -> NDArray[Any]:
         return self.operator.zeros()
