@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", bound="RunSettings")
 
 _SCAN = "The scan"
+PREPARATION = "Preparation"
 _RUN = "Where it runs"
 
 Dataset = Annotated[
@@ -64,10 +65,16 @@ Energy = Annotated[float | None, typer.Option(help="Photon energy in keV.", rich
 Distance = Annotated[float | None, typer.Option(help="Sample to detector in mm.", rich_help_panel=_SCAN)]
 Zingers = Annotated[
     float | None,
-    typer.Option(help="Replace single values whose transmission sticks out by this much; 0.2 by default, 0 for never."),
+    typer.Option(
+        help="Replace single values whose transmission sticks out by this much; 0.2 by default, 0 for never.",
+        rich_help_panel=PREPARATION,
+    ),
 ]
 Stripes = Annotated[
-    str | None, typer.Option(help="Stripe (ring) removal: combined (default; not of complex scans) or none.")
+    str | None,
+    typer.Option(
+        help="Stripe (ring) removal: combined (default; not of complex scans) or none.", rich_help_panel=PREPARATION
+    ),
 ]
 
 Cluster = Annotated[
@@ -93,7 +100,7 @@ DeviceMemory = Annotated[
 CheckpointEvery = Annotated[
     str | None,
     typer.Option(
-        help="For sirt and cgls: minutes (default 10) or iterations (20it) between two checkpoints, or never.",
+        help="For iterative algorithms: minutes (default 10) or iterations (20it) between two checkpoints, or never.",
         rich_help_panel=_RUN,
     ),
 ]

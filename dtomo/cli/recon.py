@@ -11,6 +11,8 @@ FORKED_WITH = ("dtomo.recon.slab", "dtomo.recon.loaded")
 """What workers need, imported while this process checks the scan."""
 
 _RESULT = "The reconstruction"
+_FILTERED, _SOLVED = "Filtered back projection", "Iterative algorithms"
+_STOPPED = "When iterations end"
 
 
 @options.on_workers
@@ -24,48 +26,85 @@ def recon(
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            help="fbp (default), sirt, os-sart, cgls, lsqr, tv, mlem, osem; fdk for scans with a geometry.",
-            rich_help_panel=_RESULT,
+        options.of(
+            _RESULT,
+            help="fbp (default), sirt, os-sart, cgls, lsqr, tv, fista, mlem, osem; fdk for scans with a geometry.",
         ),
     ] = None,
+    center: Annotated[str | None, options.of(_RESULT, help="Column of the rotation axis, or auto (default).")] = None,
+    fold: Annotated[
+        str | None, options.of(_RESULT, help="360-degree scan with an offset axis: auto (default), yes, no.")
+    ] = None,
+    nonnegative: Annotated[
+        bool | None, options.of(_RESULT, "--nonnegative/--signed", help="Nothing below zero; not of cgls and lsqr.")
+    ] = None,
+    filter: Annotated[
+        str | None, options.of(_FILTERED, help="ramp (default), shepp-logan, cosine, hamming, hann …")
+    ] = None,
+    method: Annotated[str | None, options.of(_FILTERED, help="auto (default), backprojection or nufft.")] = None,
+    padding: Annotated[str | None, options.of(_FILTERED, help="edge (default) for wide objects, or zero.")] = None,
     iterations: Annotated[
-        int | None,
-        typer.Option(help="Default 20; of os-sart and osem 10, mlem 50, tv 200.", rich_help_panel=_RESULT),
+        int | None, options.of(_SOLVED, help="Default 20; of os-sart and osem 10, mlem 50, fista 100, tv 200.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        options.of(
+            _SOLVED,
+            help="Where to begin: zero (default), fbp, coarse (voxels 4 and 2 times as large first), or a volume.",
+        ),
+    ] = None,
+    subsets: Annotated[int | None, options.of(_SOLVED, help="For os-sart and osem: of the views; default 10.")] = None,
+    prior: Annotated[
+        str | None, options.of(_SOLVED, help="For fista: none (default), tv, wavelets, or nuclear (of all slices).")
     ] = None,
     strength: Annotated[
         float | None,
-        typer.Option(help="For tv: of the variation, in line integrals times pixels.", rich_help_panel=_RESULT),
+        options.of(_SOLVED, help="For tv and fista: what the prior counts, in line integrals times pixels."),
     ] = None,
-    subsets: Annotated[
-        int | None, typer.Option(help="For os-sart and osem: of the views; default 10.", rich_help_panel=_RESULT)
-    ] = None,
-    filter: Annotated[
-        str | None,
-        typer.Option(help="For fbp: ramp (default), shepp-logan, cosine, hamming, hann …", rich_help_panel=_RESULT),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="For fbp: auto (default), backprojection or nufft.", rich_help_panel=_RESULT),
-    ] = None,
-    padding: Annotated[
-        str | None,
-        typer.Option(help="For fbp: edge (default) for wide objects, or zero.", rich_help_panel=_RESULT),
-    ] = None,
-    nonnegative: Annotated[
+    coupled: Annotated[
         bool | None,
-        typer.Option("--nonnegative/--signed", help="Clip values below zero.", rich_help_panel=_RESULT),
+        options.of(
+            _SOLVED,
+            "--coupled/--slicewise",
+            help="For tv and wavelets: of the whole volume, which must fit one worker, or of each slice (default).",
+        ),
     ] = None,
-    center: Annotated[
+    data_term: Annotated[
         str | None,
-        typer.Option(help="Column of the rotation axis, or auto (default).", rich_help_panel=_RESULT),
+        options.of(
+            _SOLVED,
+            help="For fista and tv: least-squares (default), or huber:WIDTH against outliers; fista: student-t:SCALE.",
+        ),
     ] = None,
-    fold: Annotated[
+    weights: Annotated[
         str | None,
-        typer.Option(help="360-degree scan with an offset axis: auto (default), yes, no.", rich_help_panel=_RESULT),
+        options.of(_SOLVED, help="none (default), or photons: rays count as much as came through."),
+    ] = None,
+    mask: Annotated[
+        str | None,
+        options.of(_SOLVED, help="Where there may be something: circle, or a volume (or one slice) above 0 there."),
+    ] = None,
+    lower: Annotated[float | None, options.of(_SOLVED, help="Least value of the volume, in its unit.")] = None,
+    upper: Annotated[float | None, options.of(_SOLVED, help="Largest value of the volume, in its unit.")] = None,
+    relaxation: Annotated[
+        float | None, options.of(_SOLVED, help="For sirt and os-sart: length of a step, 0 to 2; default 1.")
+    ] = None,
+    damping: Annotated[
+        float | None, options.of(_SOLVED, help="For cgls and lsqr: weight of the volume's norm; default 0.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, options.of(_STOPPED, help="A slice stops at this fraction of its first residual.")
+    ] = None,
+    noise: Annotated[
+        float | None,
+        options.of(_STOPPED, help="A slice stops where this standard deviation of line integrals is met."),
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        options.of(_STOPPED, help="Leave out this share of the views; a slice stops where they are met no better."),
     ] = None,
     delta_beta: Annotated[
-        float | None, typer.Option(help="Phase retrieval (Paganin) with this δ/β.", rich_help_panel=_RESULT)
+        float | None, options.of(options.PREPARATION, help="Phase retrieval (Paganin) with this δ/β.")
     ] = None,
     stripes: options.Stripes = None,
     zingers: options.Zingers = None,

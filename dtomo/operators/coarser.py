@@ -102,4 +102,7 @@ def _sampled(values: NDArray[Any], axis: int, places: NDArray[np.float64]) -> ND
     first = np.minimum(places.astype(np.int64), max(count - 2, 0))
     rest = (places - first).astype(np.float32).reshape([-1 if k == axis else 1 for k in range(values.ndim)])
     near, far = (xp.take(values, xp.asarray(np.minimum(at, count - 1)), axis) for at in (first, first + 1))
-    return near + (far - near) * xp.asarray(rest)
+    far -= near
+    far *= xp.asarray(rest)
+    far += near
+    return far

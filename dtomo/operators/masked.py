@@ -1,5 +1,6 @@
 """An operator that sees nothing outside of a support."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +63,10 @@ class Masked(LinearOperator):
 
     def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "Masked":
         """The same mask before some of the views."""
-        return Masked(self.operator.of_views(numbers), self.mask)
+        some = copy.copy(self)
+        some.operator = self.operator.of_views(numbers)
+        some.shape_out = some.operator.shape_out
+        return some
 
     def coarser(self, factor: int) -> Coarser:
         """Behind the mask of the coarser voxels that it touches."""

@@ -16,7 +16,7 @@ from dtomo.io.checkpoints import GENERATIONS
 from dtomo.kernels.nufft import installed_for_devices
 from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method
 from dtomo.recon.scans import rows_searched, views_searched, volume_dtype
-from dtomo.recon.solvers import NEEDS, solver_bytes, state_bytes
+from dtomo.recon.solvers import NEEDS, needs_of, solver_bytes, state_bytes
 from dtomo.settings import ReconSettings
 
 PROGRAMS = 260_000_000
@@ -236,13 +236,13 @@ def make_plan(
     `height`, or else the settings, may fix the slices of a slab. If nothing fits, the smallest is returned.
     """
     sizes = Sizes(scan, settings, geometry, resources.device_share is not None)
-    fixed = height or settings.slab
+    fixed = height or (scan.shape[1] if settings.joins_slices else settings.slab)
     wanted = min(fixed or slab_height(scan.shape[1], resources.workers), scan.shape[1])
     tried = [
         (slab, block)
         for block in (wanted, 48, 32, 16, 8, 4, 2, 1)
         for slab in ((wanted,) if fixed else (wanted, block))
-        if block <= wanted
+        if block <= wanted and (block == wanted or not settings.joins_slices)
     ]
     share = resources.device_share
     fitting = (
@@ -300,7 +300,7 @@ def _short_lives(sizes: Sizes, resources: Resources, slabs: Slabs, seconds: dict
 
 def _scratch(sizes: Sizes, running: int, height: int, block: int) -> dict[str, int]:
     """Checkpoints of the slabs that are being solved: those kept, the one being written, and finished blocks."""
-    state = state_bytes(sizes.settings.algorithm, block * sizes.slice, block * sizes.solved_row)
+    state = state_bytes(sizes.settings, block * sizes.slice, block * sizes.solved_row)
     if not state or sizes.settings.checkpoint_every == "never":
         return {}
     finished = height * sizes.slice if block < height else 0
@@ -331,7 +331,7 @@ def _seconds(sizes: Sizes, resources: Resources, slabs: Slabs, block: int, readi
     preparing = PREPARING if stripe_method(sizes.scan, sizes.settings) != "none" else COPYING
     if sizes.settings.algorithm != "fbp":
         compute = sizes.settings.iterations * voxels * angles * 2 * PROJECTING * spread
-        compute *= NEEDS[sizes.settings.algorithm].work
+        compute *= needs_of(sizes.settings).work
     elif sizes.by_nufft:
         compute = sizes.lanes * sizes.frequencies * TRANSFORMING + voxels * PER_VOXEL
     else:

@@ -17,6 +17,7 @@ from dtomo.kernels.compiling import cache_folder
 from dtomo.kernels.nufft import installed_for_devices
 from dtomo.recon import ahead, cost, slabwise, staging
 from dtomo.recon.geometry_job import run_geometry
+from dtomo.recon.given import check_given, files
 from dtomo.recon.scans import (
     Axis,
     check_counted,
@@ -110,9 +111,11 @@ def run(
         )  # fmt: skip
         return Run(settings.output, plan, None, summary)
     check_counted(scan, settings)
-    inputs = record.describe_inputs(scan.inputs)
+    check_given(settings, scan)
+    read = [*scan.inputs, *files(settings)]
+    inputs = record.describe_inputs(read)
     if not plan_only:
-        io.check_output(settings.output, inputs=scan.inputs, overwrite=overwrite, resume=resume)
+        io.check_output(settings.output, inputs=read, overwrite=overwrite, resume=resume)
     found = record.found_before(settings, inputs) if resume else None
     if not any(Path(cache_folder()).rglob("*.nbi")):
         say("first run on this machine: kernels are compiled and kept, which takes about 10 s")
@@ -120,6 +123,7 @@ def run(
     say(f"axis of rotation: column {axis.detector_column:.2f}, {axis.how}")
     folded = is_folded(scan, axis.column, settings)
     geometry = geometry_of(scan, axis.column, folded)
+    check_given(settings, scan, (scan.shape[1], geometry.height, geometry.width))
     with contextlib.ExitStack() as stack:
         client = None
         if wanted.address is not None:

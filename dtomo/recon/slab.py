@@ -26,8 +26,9 @@ from dtomo.recon import ahead
 from dtomo.recon.ahead import ReadAhead, RowReader, UploadAhead
 from dtomo.recon.assembly import Assembly
 from dtomo.recon.checkpoints import Finished, SlabCheckpoints
+from dtomo.recon.given import given_to
 from dtomo.recon.prepare import as_read, line_integrals
-from dtomo.recon.solvers import solve_block
+from dtomo.recon.solvers import Given, solve_block
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
 
@@ -249,6 +250,8 @@ def _blocks(
         read = rows_ahead.reader(job.scan, after)
         work = partial(_reconstruct_block, job, block, read, kept, watch, reports)
         done = size.tried(work, _UPLOAD_AHEAD.forget)
+        if done is None and job.settings.joins_slices:
+            raise device.DeviceFull("the device has no memory for the whole volume, whose slices this prior joins")
         if done is None:
             kept.notes.append(f"the device had no memory for {len(block)} slices at a time, so {size.value} were taken")
             continue
@@ -267,7 +270,10 @@ def _reconstruct_block(
     arrive = ahead.on_device if job.on_device else as_read
     data, found = line_integrals(job.scan, job.settings, block.rows, job.fold_about, watch.lap, read, arrive)
     data = np.swapaxes(projections_inside_out(data), 1, 2)
-    part, residuals = solve(data, job.geometry, job.settings, reports.solving(block, kept.block(block), job.scale))
+    shape = (job.scan.shape[1], job.geometry.height, job.geometry.width)
+    given = given_to(job.settings, block.rows, shape, job.scale)
+    solving = reports.solving(block, kept.block(block), job.scale)
+    part, residuals = solve(data, job.geometry, job.settings, solving, given)
     part *= np.float32(job.scale)
     return Finished(part, residuals, found)
 
@@ -277,10 +283,12 @@ def solve(
     geometry: ParallelBeam,
     settings: ReconSettings,
     solving: Solving | None = None,
+    given: Given | None = None,
 ) -> tuple[NDArray[Any], list[float]]:
     """Slices (z, y, x) from line integrals (angle, row, column), and the residual left of each slice.
 
-    Both are float32, or both complex64. `solving` keeps and reports the states of an iterative algorithm.
+    Both are float32, or both complex64. `solving` keeps and reports the states of an iterative algorithm; what it is
+    `given` beside the settings is of these slices.
     """
     from dtomo import algorithms
     from dtomo.operators import ParallelProjector
@@ -294,6 +302,8 @@ def solve(
         return volume, []
     operator = ParallelProjector(geometry, data.shape[1], data.dtype, like=data)
     watched: Any = {} if solving is None else {"callback": solving.callback, "checkpoints": solving}
-    result = solve_block(operator, data, settings, watched)
+    if given is not None and given.mask is not None and not given.mask.any():
+        return operator.zeros(), []
+    result = solve_block(operator, data, settings, watched, given)
     first, last = result.residuals[0], result.residuals[-1]
     return result.solution, [float(ratio) for ratio in last[first > 0] / first[first > 0]]

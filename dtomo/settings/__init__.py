@@ -13,7 +13,8 @@ from dtomo.settings.base import (
 from dtomo.settings.fit import FitSettings
 from dtomo.settings.ptycho import ENGINES, EPOCHS, PtychoSettings
 from dtomo.settings.ptychotomo import JointSettings
-from dtomo.settings.recon import COUNTED, ITERATIONS, SUBSETS, ZINGERS, ReconSettings
+from dtomo.settings.recon import ZINGERS, ReconSettings
+from dtomo.settings.solving import COUNTED, ITERATIONS, STARTS, SUBSETS, SolverSettings, data_term_parts
 from dtomo.settings.subtomo import AlignSettings
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ENGINES",
     "EPOCHS",
     "ITERATIONS",
+    "STARTS",
     "SUBSETS",
     "ZINGERS",
     "AlignSettings",
@@ -32,7 +34,9 @@ __all__ = [
     "PtychoSettings",
     "ReconSettings",
     "RunSettings",
+    "SolverSettings",
     "checkpoint_interval",
+    "data_term_parts",
     "parse_frames",
     "parse_span",
     "read_settings",

@@ -6,13 +6,8 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 
 from dtomo.errors import UserError, shown
 from dtomo.settings.base import AbsolutePath, FilePart, Frames, Positive, RunSettings, Span, finite
+from dtomo.settings.solving import ITERATIONS, SolverSettings, together
 
-ITERATIONS = {"tv": 200, "mlem": 50, "os-sart": 10, "osem": 10}
-"""By default, where it is not 20."""
-COUNTED = ("mlem", "osem")
-"""Algorithms of emission, whose solutions are never negative."""
-SUBSETS = ("os-sart", "osem")
-"""Algorithms that take the views in subsets."""
 ZINGERS = 0.2
 """Transmission by which a single value must stick out of its neighbours to be replaced, by default; 0: never."""
 
@@ -27,7 +22,7 @@ def _center(value: Any) -> Any:
     return "auto" if isinstance(value, str) else finite(value)
 
 
-class ReconSettings(RunSettings):
+class ReconSettings(SolverSettings):
     """Everything that decides what `dtomo.recon.run` does.
 
     Lengths: `pixel_size` in µm, `distance` (sample to detector) in mm, `energy` in keV. `rows`, `columns` and
@@ -35,8 +30,8 @@ class ReconSettings(RunSettings):
     projections hold; None: what the scan says, or counts. ``normalized`` (true or false) may be given in its stead, for
     "transmission" and "counts". `zingers` and `stripes` that are None depend on the scan: see
     `dtomo.recon.prepare`. `levels` of OME-Zarr; None: until no side exceeds 256.
-    `compression` of OME-Zarr, without loss; None: fast. `iterations` by default as in `ITERATIONS`. `strength` of total
-    variation, of each slice by itself, in units of line integrals times pixels.
+    `compression` of OME-Zarr, without loss; None: fast. `iterations` by default as in `ITERATIONS`; more options of
+    iterative algorithms are those of `SolverSettings`.
 
     Raises
     ------
@@ -47,14 +42,11 @@ class ReconSettings(RunSettings):
     where: ClassVar[tuple[str, ...]] = (*RunSettings.where, "compression", "slab", "stage", "scratch")
     asked: ClassVar[dict[str, str]] = {"center": "must be auto or a column such as 511.5"}
 
-    algorithm: Literal["fbp", "fdk", "sirt", "cgls", "lsqr", "os-sart", "tv", "mlem", "osem"] = "fbp"
+    algorithm: Literal["fbp", "fdk", "sirt", "cgls", "lsqr", "os-sart", "tv", "fista", "mlem", "osem"] = "fbp"
     iterations: Annotated[int, Field(ge=1)] = 20
-    subsets: Annotated[int, Field(ge=1)] = 10
-    strength: Positive | None = None
     filter: str = "ramp"
     method: Literal["auto", "backprojection", "nufft"] = "auto"
     padding: Literal["edge", "zero"] = "edge"
-    nonnegative: bool = False
     center: Annotated[float | Literal["auto"], BeforeValidator(_center)] = "auto"
     rows: Span = None
     columns: Span = None
@@ -82,22 +74,10 @@ class ReconSettings(RunSettings):
     scratch: AbsolutePath | None = None
 
     @model_validator(mode="after")
-    def _bounds_need_an_algorithm_that_keeps_them(self) -> Self:
-        if self.nonnegative and self.algorithm in ("cgls", "lsqr"):
-            raise ValueError("--nonnegative works with fbp, sirt, os-sart and tv; conjugate gradients know no bounds")
-        return self
-
-    @model_validator(mode="after")
-    def _options_of_some_algorithms(self) -> Self:
-        if (self.strength is not None) != (self.algorithm == "tv"):
-            raise ValueError("--strength is that of the total variation: give it with --algorithm tv, and only there")
-        if self.subsets != 10 and self.algorithm not in SUBSETS:
-            raise ValueError("--subsets works with os-sart and osem")
-        if self.algorithm in COUNTED and self.values in ("counts", "transmission"):
-            raise ValueError(
-                f"--algorithm {self.algorithm} is for emission, where the projections are what the object sends out: "
-                "give --values integrals, or take sirt, os-sart or tv for transmission"
-            )
+    def _options_of_solvers(self) -> Self:
+        together(self, self.algorithm, self.values)
+        if self.joins_slices and self.slab is not None:
+            raise ValueError("--slab cuts the volume, but this prior joins all of its slices; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -109,6 +89,11 @@ class ReconSettings(RunSettings):
             if self.zingers:
                 raise ValueError("--zingers works on counts and transmissions, not on --values integrals")
         return self
+
+    @property
+    def joins_slices(self) -> bool:
+        """Whether the volume is one problem, not one for each slice."""
+        return self.coupled or self.prior == "nuclear"
 
     def __init__(self, **values: Any) -> None:
         algorithm = values.get("algorithm")

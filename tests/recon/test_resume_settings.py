@@ -77,7 +77,8 @@ def test_bytes_of_a_state_are_those_on_disk(scan, tmp_path):
         folder = tmp_path / method.__name__
         method(operator, data, iterations=2, checkpoints=Checkpoints(folder, schedule=Schedule(iterations=1)))
         stored = sum(item.stat().st_size for item in folder.rglob("*") if item.is_file())
-        expected = cost.state_bytes(method.__name__, 56 * 56 * 4, 20 * 56 * 4)
+        settings = ReconSettings(scan="s.h5", output="o.zarr", algorithm=method.__name__)
+        expected = cost.state_bytes(settings, 56 * 56 * 4, 20 * 56 * 4)
         assert expected <= stored <= expected + 12_000  # metadata, history
 
 
