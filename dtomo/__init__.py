@@ -13,6 +13,7 @@ __all__ = [
     "Scan",
     "UserError",
     "algorithms",
+    "align",
     "fit",
     "fitting",
     "open",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from dtomo import algorithms, fitting, operators, ptycho, ptychotomo, recon, simulate, subtomo
+    from dtomo import algorithms, align, fitting, operators, ptycho, ptychotomo, recon, simulate, subtomo
     from dtomo.errors import UserError
     from dtomo.fitting import fit
     from dtomo.geometry import ParallelBeam
@@ -37,6 +38,7 @@ _WHERE = {
     "ParallelBeam": ("dtomo.geometry", "ParallelBeam"),
     "UserError": ("dtomo.errors", "UserError"),
     "algorithms": ("dtomo.algorithms", None),
+    "align": ("dtomo.align", None),
     "fit": ("dtomo.fitting", "fit"),
     "fitting": ("dtomo.fitting", None),
     "operators": ("dtomo.operators", None),

@@ -15,7 +15,7 @@ MODULE_IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # the table of docs/architecture.md, top to bottom; names of one row may import one another
 LAYERS = (
     {"cli", "report"},
-    {"fitting", "ptycho", "ptychotomo", "recon", "runs", "simulate", "settings", "subtomo"},
+    {"align", "fitting", "ptycho", "ptychotomo", "recon", "runs", "simulate", "settings", "subtomo"},
     {"io", "distributed", "prep", "dashboard"},
     {"algorithms"},
     {"operators", "geometry"},
@@ -47,6 +47,7 @@ FORBIDDEN = {
     "threads": FORMATS_AND_DASK | {"rich", "pydantic"},
     "windows": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
+    "align": {"typer", "matplotlib"},
     "ptycho": {"typer", "matplotlib"},
     "ptychotomo": {"typer", "matplotlib"},
     "subtomo": {"typer", "matplotlib"},

@@ -42,6 +42,8 @@ class Alignment:
         direction.
     scales
         By how much views are magnified on the way, one or ``(view,)``.
+    levels
+        What is taken off the values of each view, those of empty space, one or ``(view,)``.
 
     Raises
     ------
@@ -56,6 +58,7 @@ class Alignment:
     axis: float
     size: tuple[int, int]
     scales: NDArray[np.float64]
+    levels: NDArray[np.float64]
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Alignment:
         axis: float | None = None,
         size: tuple[int, int] | None = None,
         scales: ArrayLike = 1.0,
+        levels: ArrayLike = 0.0,
     ) -> None:
         angles = _table(tilts, "tilts")
         if angles.ndim != 1 or not angles.size:
@@ -76,6 +80,7 @@ class Alignment:
             raise UserError(f"shifts are (row, column) of each of {count} views, not of shape {moved.shape}")
         turned = _for_each(_table(axis_angles, "axis angles"), count, "axis angles")
         grown = _for_each(_table(scales, "scales"), count, "scales")
+        taken = _for_each(_table(levels, "levels"), count, "levels")
         if not ((grown > 0.1) & (grown < 10)).all():
             raise UserError("the scales of an alignment lie between 0.1 and 10")
         if np.abs(moved).max(initial=0) > LONGEST:
@@ -85,7 +90,8 @@ class Alignment:
             lying = np.abs(np.sin(np.deg2rad(np.median(turned)))) > np.sqrt(0.5)
             size = whole[::-1] if lying else whole
         put = object.__setattr__
-        for name, value in (("tilts", angles), ("shifts", moved), ("axis_angles", turned), ("scales", grown)):
+        tables = {"tilts": angles, "shifts": moved, "axis_angles": turned, "scales": grown, "levels": taken}
+        for name, value in tables.items():
             value.flags.writeable = False
             put(self, name, value)
         put(self, "shape", whole)
@@ -107,7 +113,7 @@ class Alignment:
 
     def select(self, views: Any) -> "Alignment":
         """Of some views: indices, a slice or a mask."""
-        names = ("tilts", "shifts", "axis_angles", "scales")
+        names = ("tilts", "shifts", "axis_angles", "scales", "levels")
         return self.replace(**{name: getattr(self, name)[views] for name in names})
 
     def places(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -16,14 +16,16 @@ from dtomo.io.tilts.text import small_text
 KIND = "dtomo alignment"
 VERSION = 1
 _HEAD = ("kind", "version", "shape", "size", "axis", "views")
-_VIEW = ("tilt", "row", "column", "axis_angle", "scale")
+_VIEW = ("tilt", "row", "column", "axis_angle", "scale", "level")
 
 
 def write_alignment(path: Path, alignment: Alignment, **about: Any) -> None:
     """Write an alignment as YAML, whole or not at all; `about` are more values for readers, kept under ``about``."""
     views = [
         dict(zip(_VIEW, (round(float(value), 6) for value in row)))
-        for row in np.column_stack([alignment.tilts, alignment.shifts, alignment.axis_angles, alignment.scales])
+        for row in np.column_stack(
+            [alignment.tilts, alignment.shifts, alignment.axis_angles, alignment.scales, alignment.levels]
+        )
     ]
     head = {"kind": KIND, "version": VERSION, "about": about, "shape": list(alignment.shape)}
     head |= {"size": list(alignment.size), "axis": round(alignment.axis, 6)}
@@ -87,7 +89,7 @@ def _parsed(path: Path) -> Alignment:
     table = np.array([_view(path, place, view) for place, view in enumerate(views)])
     sizes = [_pair(path, content, entry) for entry in ("shape", "size")]
     axis = _number(path, content["axis"], "axis")
-    return Alignment(table[:, 0], sizes[0], table[:, 1:3], table[:, 3], axis, sizes[1], table[:, 4])
+    return Alignment(table[:, 0], sizes[0], table[:, 1:3], table[:, 3], axis, sizes[1], table[:, 4], table[:, 5])
 
 
 def _view(path: Path, place: int, view: Any) -> list[float]:

@@ -18,7 +18,7 @@ TILTS = np.arange(-60, 61, 7.5)
 def some(size=None, axis=None):
     random = np.random.default_rng(3)
     shifts = random.normal(0, 20, (len(TILTS), 2))
-    return Alignment(TILTS + 0.1234, (50, 71), shifts, 86.7 + random.normal(0, 1, len(TILTS)), axis, size)
+    return Alignment(TILTS + 0.1234, (50, 71), shifts, 86.7 + random.normal(0, 1, len(TILTS)), axis, size, levels=-3.5)
 
 
 def assert_alike(found, wanted, pixels, degrees):
@@ -35,6 +35,7 @@ def test_yaml_and_json_there_and_back(tmp_path):
     found = read_alignment(tmp_path / "a.yaml", wanted.tilts, wanted.shape)
     assert_alike(found, wanted, 1e-6, 1e-6)
     assert found.axis == 18.25
+    np.testing.assert_array_equal(found.levels, -3.5)
     (tmp_path / "a.json").write_text(json.dumps(yaml.safe_load((tmp_path / "a.yaml").read_text())))
     assert_alike(read_alignment(tmp_path / "a.json"), wanted, 1e-6, 1e-6)
 
