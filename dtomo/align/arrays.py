@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from dtomo import io
 from dtomo.align.axis import minimum
 from dtomo.align.driver import Options, align_views
-from dtomo.align.reprojection import ITERATIONS, Round, evaluate
+from dtomo.align.reprojection import Round, evaluate
 from dtomo.align.sources import prepared
 from dtomo.align.views import Work
 from dtomo.errors import UserError
@@ -20,6 +20,9 @@ from dtomo.settings import ReconSettings
 if TYPE_CHECKING:
     from distributed import Client
 
+COARSE_COLUMNS, COARSE_STEP, EDGE = 64, 3, 0.1
+"""Columns that binned views have at least, where the axis is looked for first; those between trials; the part of the
+detector at each side where it is not looked for."""
 FAR = 3.9
 """Times the first reach: an axis that is found so far away was still on its way."""
 
@@ -45,7 +48,7 @@ def align(
     client
         Of a cluster, for views that this process does not hold binned.
     options
-        Of `dtomo.align.Options`: start, rounds, finest, iterations, axis, stretch, thickness.
+        Of `dtomo.align.Options`: start, rounds, finest, iterations, axis, stretch, thickness, signed.
 
     Returns
     -------
@@ -85,22 +88,26 @@ def refine_center(
     views: NDArray[Any] | io.Scan,
     geometry: ParallelBeam,
     *,
-    iterations: int = ITERATIONS,
+    iterations: int | None = None,
+    signed: bool = False,
     reaches: tuple[float, ...] = (2.0, 1.0),
     client: "Client | None" = None,
 ) -> float:
     """The column of the axis at which the gradient of the reprojection residual vanishes.
 
-    Newton's steps, with derivatives of the residual by differences; each residual is that of its own reconstruction.
+    Columns all over the detector are tried on binned views first; then Newton's steps follow, with derivatives of the
+    residual by differences. Each residual is that of its own reconstruction.
 
     Parameters
     ----------
     views
         ``(view, row, column)`` line integrals, or a scan.
     geometry
-        Its center is where the search begins: right to a few pixels.
+        Its center is where the search begins.
     iterations
-        Of conjugate gradients for each reprojection.
+        Of the reconstruction; None: 20, or 8 if `signed`.
+    signed
+        Whether the sample is negative in places.
     reaches
         Pixels over which the differences are taken, one after the other.
     client
@@ -109,24 +116,32 @@ def refine_center(
     Raises
     ------
     UserError
-        Views that do not match the geometry, or hold nothing; an axis far from where the search began.
+        Views that do not match the geometry, or hold nothing; no column at which the residual is least.
     """
     source, angles = _source(views, geometry.angles)
     if source.shape[2] != geometry.columns:
         raise UserError(f"the geometry has {geometry.columns} columns, but the views have {source.shape[2]}")
 
-    def misfit(center: float) -> float:
+    def misfit(center: float, binning: int = 1) -> float:
         at = Alignment(angles, source.shape[1:], axis=center)
-        fit = evaluate(Round(AlignedSource(source, at), iterations), client)
+        fit = evaluate(Round(AlignedSource(source, at, binning), iterations, signed=signed), client)
         if fit.is_empty:
             raise UserError(f"{source.location}: the views hold nothing but 0; no axis can be found")
         return fit.misfit
 
-    found = minimum(misfit, geometry.center, reaches)
-    if abs(found - geometry.center) > FAR * reaches[0]:
+    columns, binning = source.shape[2], 1
+    while columns // (2 * binning) >= COARSE_COLUMNS:
+        binning *= 2
+    step = COARSE_STEP * binning
+    tried = {geometry.center: misfit(geometry.center, binning)}
+    for column in np.arange(columns * EDGE, columns * (1 - EDGE), step).tolist():
+        tried[column] = misfit(column, binning)
+    near = minimum(lambda at: misfit(at, binning), min(tried, key=tried.__getitem__), (step, 2.0 * binning))
+    found = minimum(misfit, near, reaches)
+    if not columns * EDGE < found < columns * (1 - EDGE) or abs(found - near) > FAR * reaches[0]:
         raise UserError(
-            f"{source.location}: the axis did not settle near column {geometry.center:g} (last {found:.2f}); begin "
-            "nearer to it, or look for it with dtomo center"
+            f"{source.location}: no column of the axis explains the views better than those beside it (last "
+            f"{found:.2f}); look for it with dtomo center"
         )
     return found
 

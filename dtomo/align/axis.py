@@ -1,8 +1,8 @@
 """The direction and the position of the axis: where reprojections fit best.
 
 With the few iterations of a round the volume is not yet the best one, so that the derivative of the misfit at fixed
-volume vanishes elsewhere than the misfit is least (0.3 pixels off for 8 iterations of the tests' phantom). So the
-derivatives are those of the misfit itself, by differences.
+volume vanishes elsewhere than the misfit is least (0.3 pixels off for 8 iterations of conjugate gradients on the tests'
+phantom). So the derivatives are those of the misfit itself, by differences.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def minimum(misfit: Callable[[float], float], begin: float, reaches: tuple[float
     return min(known, key=known.__getitem__)
 
 
-def turned(alignment: Alignment, evaluate: Evaluate, binning: int) -> tuple[Alignment, float]:
+def turned(alignment: Alignment, evaluate: Evaluate, binning: int, again: bool = False) -> tuple[Alignment, float]:
     """The alignment turned to where its reprojections fit best, shifts settled at each trial; and its misfit.
 
     Parameters
@@ -66,6 +66,8 @@ def turned(alignment: Alignment, evaluate: Evaluate, binning: int) -> tuple[Alig
         A round of reprojection.
     binning
         Of that round.
+    again
+        Whether the direction was refined before, so that it is near.
     """
     known: dict[float, tuple[float, Alignment]] = {}
     mean = float(alignment.axis_angles.mean())
@@ -77,7 +79,7 @@ def turned(alignment: Alignment, evaluate: Evaluate, binning: int) -> tuple[Alig
         known[angle] = evaluate(at).misfit, at
         return known[angle][0]
 
-    best = known[minimum(misfit, mean, ANGLE_REACHES)]
+    best = known[minimum(misfit, mean, ANGLE_REACHES[-1:] if again else ANGLE_REACHES)]
     return best[1], best[0]
 
 

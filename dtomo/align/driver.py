@@ -1,7 +1,7 @@
 """Alignment from coarse to fine: a start, then rounds of reprojection at each binning until nothing moves."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 from dtomo.align import starts
 from dtomo.align.axis import put_across, turned
 from dtomo.align.mixing import DEPTH, Pair, mixed
-from dtomo.align.reprojection import ITERATIONS, Fit, Round, evaluate, moved, without_gauge
+from dtomo.align.reprojection import Fit, Round, evaluate, moved, without_gauge
 from dtomo.align.views import Coarse, Work
 from dtomo.errors import UserError
 from dtomo.geometry import Alignment
 from dtomo.io.tilts import AlignedSource
-
-if TYPE_CHECKING:
-    pass
 
 SMALLEST = 16
 """Pixels of the shorter side of a view that the coarsest binning leaves, at least."""
@@ -24,12 +21,20 @@ START_BYTES = 64 * 2**20
 """Bytes of the binned views that starts are found on."""
 SETTLED = 0.004
 """Pixels of the binned views: rounds at a binning end once shifts change by less (RMS)."""
+PATIENCE = 3
+"""Rounds without a smaller misfit after which those at a binning end."""
+BETTER = 1e-4
+"""Part of a misfit by which the best one must be smaller than the last, to be gone back to."""
+NEGATIVE = 0.2
+"""Part of what views hold that may lie below empty space, of samples that are positive."""
 ACROSS_SETTLED, ACROSS_TIMES = 0.1, 4
 """Pixels of the binned views: rounds begin again where the axis was further off than that, so many times at most."""
 MOST_STEP = 2.0
 """Pixels of the binned views that a round moves a view by at most."""
 AXIS_SIDE = 64
 """Pixels that the shorter side of a view has at least where the direction of the axis is refined."""
+AXIS_SETTLED, AXIS_TIMES = 0.1, 3
+"""Degrees: the direction is refined again, after rounds that begin at it, where it turned by more, so many times."""
 SEARCH_SIDE, SEARCH_STEP, SEARCH_ROUNDS = 32, 15.0, 2
 """The same where it is searched; degrees between trials; rounds of shifts at each."""
 
@@ -41,13 +46,14 @@ class Options:
     Attributes
     ----------
     start
-        "correlation", "mass", "none", or "auto": each of these, and the one whose reprojections fit best is taken.
+        "correlation", "mass", "none", or "auto": each of these (but mass, where samples have both signs), and the one
+        whose reprojections fit best is taken.
     rounds
         Of reprojection at each binning, at most; 0: the start alone.
     finest
         Binning of the last rounds.
     iterations
-        Of conjugate gradients in a round.
+        Of the reconstruction in a round; None: 20, or 8 of samples with both signs.
     axis
         "refine" the direction of the axis, where the views are 64 pixels wide or as they are; "search" it before that
         in all directions, too; or "keep" it.
@@ -55,15 +61,19 @@ class Options:
         Whether correlations stretch views across the axis, as for flat specimens.
     thickness
         Raw pixels of the volume along the beam of tilt 0; None: as the views are wide.
+    signed
+        Whether samples are below empty space as well as above it. None: where more than a fifth of what the views hold
+        lies below.
     """
 
     start: str = "auto"
     rounds: int = 30
     finest: int = 1
-    iterations: int = ITERATIONS
+    iterations: int | None = None
     axis: str = "keep"
     stretch: bool = False
     thickness: int | None = None
+    signed: bool | None = None
 
     def binnings(self, alignment: Alignment) -> list[int]:
         """From coarse to fine, powers of 2 times the finest."""
@@ -82,15 +92,24 @@ class Stage:
     alignment
         As found so far, in raw pixels.
     history
-        One dict for each step done: rounds ("change", pixels), positions ("across", pixels) and directions ("axis",
-        degrees) of the axis, each with its "binning" and "misfit". What is to be done next follows from it.
+        One dict for each step done: rounds ("change", pixels), positions ("across", pixels) and directions ("axis"
+        and "turn", degrees) of the axis, each with its "binning" and "misfit". What is to be done next follows from it.
     pairs
         Places and steps of the last rounds, for `dtomo.align.mixing`.
+    best
+        The least misfit of the present rounds, and the shifts it was met at; None before the first of them.
     """
 
     alignment: Alignment
     history: tuple[dict[str, Any], ...] = ()
     pairs: tuple[Pair, ...] = ()
+    best: tuple[float, NDArray[np.float64]] | None = None
+
+    def settled(self) -> Alignment:
+        """After rounds: as the last of them says, or where the misfit was less."""
+        if self.best is None or self.best[0] > self.history[-1]["misfit"] * (1 - BETTER):
+            return self.alignment
+        return self.alignment.replace(shifts=self.best[1])
 
 
 def align_views(work: Work, begin: Alignment, options: Options, resumed: Stage | None = None) -> Stage:
@@ -120,6 +139,8 @@ def align_views(work: Work, begin: Alignment, options: Options, resumed: Stage |
     if len(begin) < 3:
         raise UserError(f"{work.raw.location} has {len(begin)} views; an alignment needs 3 at least")
     coarse = Coarse(work)
+    if options.signed is None:
+        options = dataclasses.replace(options, signed=_is_signed(_small(work, coarse, begin)))
     stage = resumed
     if stage is None:
         stage = Stage(_started(work, coarse, begin, options))
@@ -137,19 +158,28 @@ def _next(work: Work, coarse: Coarse, stage: Stage, options: Options) -> Stage |
     if not options.rounds:
         return None
     for binning in options.binnings(stage.alignment):
-        notes = [note for note in stage.history if note["binning"] == binning and "axis" not in note]
+        notes = [note for note in stage.history if note["binning"] == binning]
+        turns = [place for place, note in enumerate(notes) if "axis" in note]
+        notes = notes[turns[-1] + 1 :] if turns else notes
         put = [place for place, note in enumerate(notes) if "across" in note]
         if put and (abs(notes[put[-1]]["across"]) < ACROSS_SETTLED * binning or len(put) == ACROSS_TIMES):
-            if options.axis == "keep" or binning != axis_binning(stage.alignment, options):
-                continue
-            if any("axis" in note for note in stage.history):
-                continue
-            return _turned(work, coarse, stage, binning, options)
+            if options.axis != "keep" and binning == axis_binning(stage.alignment, options):
+                done = [note["turn"] for note in stage.history if "axis" in note]
+                if not done or (abs(done[-1]) > AXIS_SETTLED and len(done) < AXIS_TIMES):
+                    return _turned(work, coarse, stage, binning, options, bool(done))
+            continue
         rounds = notes[put[-1] + 1 :] if put else notes
-        if len(rounds) == options.rounds or (rounds and rounds[-1]["change"] < SETTLED * binning):
+        if rounds and _is_settled(rounds, binning, options):
             return _put_across(work, coarse, stage, binning, options)
         return _one_round(work, coarse, stage, binning, options, len(rounds))
     return None
+
+
+def _is_settled(rounds: list[dict[str, Any]], binning: int, options: Options) -> bool:
+    """Whether there is nothing to be won by one more round."""
+    misfits = [note["misfit"] for note in rounds]
+    stuck = len(misfits) - 1 - int(np.argmin(misfits)) >= PATIENCE
+    return len(rounds) == options.rounds or rounds[-1]["change"] < SETTLED * binning or stuck
 
 
 def _one_round(work: Work, coarse: Coarse, stage: Stage, binning: int, options: Options, number: int) -> Stage:
@@ -166,28 +196,31 @@ def _one_round(work: Work, coarse: Coarse, stage: Stage, binning: int, options: 
         f"{change:.3f} pixels (RMS)"
     )
     note = {"binning": binning, "misfit": round(fit.misfit, 6), "change": round(change, 5)}
-    return Stage(moved(before, _limited(mixed(pairs), binning)), (*stage.history, note), pairs)
+    best = stage.best if number else None
+    if best is None or fit.misfit < best[0]:
+        best = fit.misfit, before.shifts
+    return Stage(moved(before, _limited(mixed(pairs), binning)), (*stage.history, note), pairs, best)
 
 
 def _put_across(work: Work, coarse: Coarse, stage: Stage, binning: int, options: Options) -> Stage:
     """After the position of the axis was found at a binning."""
     alignment, pixels, misfit = put_across(
-        stage.alignment, lambda alignment: _round(work, coarse, alignment, binning, options), binning
+        stage.settled(), lambda alignment: _round(work, coarse, alignment, binning, options), binning
     )
     work.say(f"binning {binning}: all views moved by {pixels:.3f} pixels across the axis")
     note = {"binning": binning, "misfit": round(misfit, 6), "across": round(pixels, 5)}
     return Stage(alignment, (*stage.history, note))
 
 
-def _turned(work: Work, coarse: Coarse, stage: Stage, binning: int, options: Options) -> Stage:
+def _turned(work: Work, coarse: Coarse, stage: Stage, binning: int, options: Options, again: bool) -> Stage:
     """After the direction of the axis was refined."""
     before = float(stage.alignment.axis_angles.mean())
     alignment, misfit = turned(
-        stage.alignment, lambda alignment: _round(work, coarse, alignment, binning, options), binning
+        stage.alignment, lambda alignment: _round(work, coarse, alignment, binning, options), binning, again
     )
     found = float(alignment.axis_angles.mean())
     work.say(f"axis {found:.2f}° from the rows' direction towards the columns' (was {before:.2f}°)")
-    note = {"binning": binning, "misfit": round(misfit, 6), "axis": round(found, 4)}
+    note = {"binning": binning, "misfit": round(misfit, 6), "axis": round(found, 4), "turn": round(found - before, 4)}
     return Stage(alignment, (*stage.history, note))
 
 
@@ -200,19 +233,31 @@ def axis_binning(alignment: Alignment, options: Options, side: int = AXIS_SIDE) 
 def _round(work: Work, coarse: Coarse, alignment: Alignment, binning: int, options: Options) -> Fit:
     """Evaluate an alignment at a binning, here where its views are held."""
     thick = None if options.thickness is None else max(1, options.thickness // binning)
+    signed = bool(options.signed)
     if coarse.has(binning):
-        return evaluate(Round(coarse.source(alignment, binning), options.iterations, thick))
+        return evaluate(Round(coarse.source(alignment, binning), options.iterations, thick, None, signed))
     views = AlignedSource(work.raw, alignment, binning)
-    return evaluate(Round(views, options.iterations, thick, work.threads), work.client)
+    return evaluate(Round(views, options.iterations, thick, work.threads, signed), work.client)
 
 
-def _started(work: Work, coarse: Coarse, begin: Alignment, options: Options) -> Alignment:
-    """The start that reprojects best, at the coarsest binning."""
+def _small(work: Work, coarse: Coarse, begin: Alignment) -> NDArray[np.float32]:
+    """Raw views without their levels, binned until they take little memory."""
     b = coarse.binning
     count, *shape = work.raw.shape
     while count * np.prod([n // b for n in shape]) * 4 > START_BYTES:
         b *= 2
-    views = coarse.at(b) - begin.levels.astype(np.float32)[:, None, None]
+    return coarse.at(b) - begin.levels.astype(np.float32)[:, None, None]
+
+
+def _is_signed(views: NDArray[np.float32]) -> bool:
+    """Whether views lie below empty space as well as above it."""
+    below = -np.minimum(views, 0).sum(dtype=np.float64)
+    return bool(below > NEGATIVE * np.abs(views).sum(dtype=np.float64))
+
+
+def _started(work: Work, coarse: Coarse, begin: Alignment, options: Options) -> Alignment:
+    """The start that reprojects best, at the coarsest binning."""
+    views = _small(work, coarse, begin)
     if options.axis == "search":
         begin = _searched(work, coarse, begin, options)
     binning = options.binnings(begin)[0]
@@ -232,7 +277,8 @@ def _best_start(
     b = begin.shape[0] // views.shape[1]
     small = _binned(begin, b)
     found = {}
-    for name in ("correlation", "mass", "none") if options.start == "auto" else (options.start,):
+    any_of = ("correlation", "none") if options.signed else ("correlation", "mass", "none")
+    for name in any_of if options.start == "auto" else (options.start,):
         if name == "correlation":
             at = starts.by_correlation(views, small, options.stretch)
         else:
