@@ -130,7 +130,7 @@ def place(client: "Client", value: Any) -> Any:
 
     if value is None or isinstance(value, Future) or (sizeof(value) <= INLINE and len(dumps(value)) <= INLINE):
         return value
-    return client.scatter(value, broadcast=True, hash=False)
+    return client.scatter([value], broadcast=True, hash=False)[0]  # of a tuple each item would become one
 
 
 def bytes_sent(client: "Client") -> int:

@@ -10,7 +10,7 @@ from dtomo.operators.masked import Masked
 from dtomo.operators.peers import Peers
 from dtomo.operators.projection import ParallelProjector, backproject
 from dtomo.operators.rays import RayProjector
-from dtomo.operators.slabs import SlabLayout, SlabProjector, even_slabs
+from dtomo.operators.slabs import SlabLayout, SlabProjector, SlicesProjector, even_slabs
 from dtomo.operators.voxels import rows_seen
 from dtomo.operators.wavelets import WaveletTransform
 
@@ -25,6 +25,7 @@ __all__ = [
     "RayProjector",
     "SlabLayout",
     "SlabProjector",
+    "SlicesProjector",
     "WaveletTransform",
     "backproject",
     "even_slabs",

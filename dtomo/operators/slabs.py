@@ -15,11 +15,11 @@ from numpy.typing import DTypeLike, NDArray
 from dtomo.arrays import empty_aligned
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
-from dtomo.geometry import VectorGeometry
+from dtomo.geometry import ParallelBeam, VectorGeometry
 from dtomo.kernels.layout import projections_inside_out
 from dtomo.operators.differences import Differences
 from dtomo.operators.peers import Peers
-from dtomo.operators.projection import Projector
+from dtomo.operators.projection import ParallelProjector, Projector
 from dtomo.operators.rays import RayProjector
 
 Span = tuple[int, int]
@@ -116,7 +116,41 @@ def even_slabs(slices: int, count: int) -> tuple[Span, ...]:
     return tuple((slices * n // count, slices * (n + 1) // count) for n in range(count))
 
 
-class SlabProjector(Projector):
+class OfSeveral(Projector):
+    """What operators of parts of a problem have in common: sums, differences and questions of the whole."""
+
+    separable = False
+    peers: Peers
+
+    def differences(self, spacing: tuple[float, ...]) -> Differences:
+        """Differences that go on into the neighbours' slabs."""
+        return SlabDifferences(self.shape_in, spacing, self.dtype, self.peers)
+
+    def anywhere(self, here: bool) -> bool:
+        """Whether it is so with any of the peers."""
+        return bool(self.peers.total(np.array([float(here)]))[0])
+
+    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return self.peers.total(super()._dot(x, y))
+
+
+class SlicesProjector(OfSeveral, ParallelProjector):
+    """A `ParallelProjector` of some of the slices, which others have the rest of: for priors that join slices.
+
+    Parameters
+    ----------
+    geometry, slices, dtype
+        As for `ParallelProjector`, of this part.
+    peers
+        In the order of the slices.
+    """
+
+    def __init__(self, geometry: ParallelBeam, slices: int, peers: Peers, dtype: DTypeLike = np.float32) -> None:
+        super().__init__(geometry, slices, dtype)
+        self.peers = peers
+
+
+class SlabProjector(OfSeveral):
     """What one of several peers has of the projector of any rays.
 
     Maps its slab ``(z, y, x)`` to its rows ``(view, row, column)``, z and row innermost in memory. `forward` and
@@ -142,8 +176,6 @@ class SlabProjector(Projector):
     its arguments and results a call takes about twice the memory of the peer's rows.
     """
 
-    separable = False
-
     def __init__(self, layout: SlabLayout, peers: Peers, dtype: DTypeLike = np.float32) -> None:
         if len(layout.slabs) != peers.count:
             raise UserError(f"{len(layout.slabs)} slabs are for as many peers, not {peers.count}")
@@ -167,14 +199,6 @@ class SlabProjector(Projector):
         """Those of some views (see `LinearOperator.of_views`)."""
         return SlabProjector(self.layout.of_views(self._view_numbers(numbers)), self.peers, self.dtype)
 
-    def differences(self, spacing: tuple[float, ...]) -> Differences:
-        """Differences that go on into the neighbours' slabs."""
-        return SlabDifferences(self.shape_in, spacing, self.dtype, self.peers)
-
-    def anywhere(self, here: bool) -> bool:
-        """Whether it is so with any of the peers."""
-        return bool(self.peers.total(np.array([float(here)]))[0])
-
     def norm(self, iterations: int = 30, seed: int = 0) -> float:
         """The largest singular value of the whole, from below, by the power method."""
         x, value = self.zeros(), 0.0
@@ -185,9 +209,6 @@ class SlabProjector(Projector):
             x = self.adjoint(self.forward(x))
             value = float(np.sqrt(np.sqrt(self.dot_in(x, x))[0]))
         return value
-
-    def _dot(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        return self.peers.total(super()._dot(x, y))
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         if self.peers.count == 1:

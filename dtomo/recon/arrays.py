@@ -12,6 +12,7 @@ from dtomo.arrays import array_module, is_array, on_device, single_precision
 from dtomo.distributed.slabs import SLAB
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam, VectorGeometry
+from dtomo.recon.coupled import solve_lazily
 
 if TYPE_CHECKING:
     import dask.array
@@ -29,7 +30,10 @@ def fbp(projections: Array, geometry: ParallelBeam | VectorGeometry, **options: 
         dtypes than float32 and complex64 are brought to these.
     geometry
         The beam; every row is reconstructed alike. The iterative algorithms also take a `VectorGeometry` (cone, fan,
-        laminography, tilt series), with NumPy arrays: all slices at once.
+        laminography, tilt series). Its rays join the slices: of a Dask array each worker has a slab of the volume
+        (`slabs` of them, an option more; the bits depend on their number alone) and exchanges rows of projections with
+        the others. With a client of a cluster that is done when the function is called; without one it is a single
+        task.
     **options
         `filter`, `method`, `padding` of `dtomo.algorithms.fbp`.
 
@@ -110,20 +114,12 @@ def tv(
     """Total variation with a data term (primal-dual hybrid gradient); arguments as for `fbp`.
 
     `options` are those of `dtomo.algorithms.tv`, which also returns the history of residuals, and `coarse`. The
-    variation couples slices, so a Dask array, whose blocks are solved one by one, needs ``spacing=(y, x)``: each slice
-    by itself.
-
-    Raises
-    ------
-    UserError
-        As `fbp`; a Dask array without such a spacing.
+    variation joins slices, and slabs of a Dask array go on in one another as with a `VectorGeometry`; with
+    ``spacing=(y, x)`` each slice is a problem of its own.
     """
-    if _in_blocks(projections) and len(options.get("spacing", (1, 1, 1))) != 2:
-        raise UserError(
-            "total variation couples the slices of a volume, but blocks of a Dask array are solved one by one; give "
-            "spacing=(1, 1) for slices by themselves, or a NumPy array"
-        )
-    return _iterative("tv", projections, geometry, {"strength": strength, "iterations": iterations, **options})
+    given = {"strength": strength, "iterations": iterations, **options}
+    joined = len(options.get("spacing", (1, 1, 1))) != 2
+    return _iterative("tv", projections, geometry, given, joined=joined)
 
 
 def fista(
@@ -131,21 +127,16 @@ def fista(
 ) -> Array:
     """Proximal gradients with momentum (FISTA) for any data term and prior; arguments as for `fbp`.
 
-    `options` are those of `dtomo.algorithms.fista`, which also returns the history of residuals, and `coarse`. Blocks
-    of a Dask array are solved one by one: it takes priors of slices by themselves only.
+    `options` are those of `dtomo.algorithms.fista`, which also returns the history of residuals, and `coarse`. Of
+    priors that join slices a Dask array takes `TotalVariation` alone.
 
     Raises
     ------
     UserError
-        As `fbp`; a Dask array with a prior that couples slices.
+        As `fbp`; a Dask array with another prior that joins slices.
     """
-    prior = options.get("prior")
-    if _in_blocks(projections) and prior is not None and not getattr(prior, "separable", True):
-        raise UserError(
-            "this prior couples the slices of a volume, but blocks of a Dask array are solved one by one; take one "
-            "that treats each slice by itself (TotalVariation with spacing=(1, 1), Wavelets), or a NumPy array"
-        )
-    return _iterative("fista", projections, geometry, {"iterations": iterations, **options})
+    joined = not getattr(options.get("prior"), "separable", True)
+    return _iterative("fista", projections, geometry, {"iterations": iterations, **options}, joined=joined)
 
 
 def _in_blocks(projections: Any) -> bool:
@@ -153,9 +144,15 @@ def _in_blocks(projections: Any) -> bool:
 
 
 def _iterative(
-    name: str, projections: Array, geometry: ParallelBeam | VectorGeometry, options: dict[str, Any]
+    name: str,
+    projections: Array,
+    geometry: ParallelBeam | VectorGeometry,
+    options: dict[str, Any],
+    *,
+    joined: bool = False,
 ) -> Array:
-    return _reconstruct(_SOLVERS[name], projections, geometry, options)
+    """`joined`: slices are no problems of their own."""
+    return _reconstruct(_SOLVERS[name], projections, geometry, options, joined=joined)
 
 
 def _reconstruct(
@@ -163,6 +160,8 @@ def _reconstruct(
     projections: Array,
     geometry: ParallelBeam | VectorGeometry,
     options: dict[str, Any],
+    *,
+    joined: bool = False,
 ) -> Array:
     if isinstance(geometry, VectorGeometry):
         return _whole(solve, projections, geometry, options)
@@ -170,6 +169,7 @@ def _reconstruct(
         raise UserError(f"the second argument is a geometry (dtomo.ParallelBeam), not {type(geometry).__name__}")
     if not hasattr(projections, "numblocks"):
         projections = _numbers(projections)
+    slabs = options.pop("slabs", None) if joined and _in_blocks(projections) else None
     _refuse_unknown(solve, options)
     expected = (len(geometry.angles), geometry.columns)
     if projections.ndim != 3 or (projections.shape[0], projections.shape[2]) != expected:
@@ -181,6 +181,8 @@ def _reconstruct(
         raise UserError("the projections have no rows")
     if is_array(projections):
         return solve(single_precision(projections), geometry, **options)
+    if joined:
+        return solve_lazily(_name(solve), projections, geometry, options, slabs)
     if options.get("checkpoints") is not None:
         raise UserError(
             "checkpoints are of one problem, but each block of a Dask array is one of its own; "
@@ -191,15 +193,13 @@ def _reconstruct(
 
 def _whole(
     solve: Callable[..., NDArray[Any]], projections: Any, geometry: VectorGeometry, options: dict[str, Any]
-) -> NDArray[Any]:
-    """Rays of any geometry: they join the slices, so the whole problem is solved at once."""
+) -> Array:
+    """Rays of any geometry: they join the slices, so the whole problem is solved at once, or in slabs that exchange."""
     if _name(solve) == "fbp":
         raise UserError("fbp takes a ParallelBeam; for other geometries there is dtomo.recon.fdk")
-    if _in_blocks(projections):
-        raise UserError(
-            "rays of this geometry join the slices, so that blocks cannot be solved one by one; give a NumPy array"
-        )
-    projections = _numbers(projections)
+    blocks = _in_blocks(projections)
+    slabs = options.pop("slabs", None) if blocks else None
+    projections = projections if blocks else _numbers(projections)
     _refuse_unknown(solve, options)
     expected = (geometry.views, geometry.rows, geometry.columns)
     if projections.shape != expected:
@@ -207,6 +207,8 @@ def _whole(
             f"projections of shape {projections.shape} do not fit a geometry of {expected[0]} views, {expected[1]} "
             f"rows and {expected[2]} columns; the order is (view, row, column)"
         )
+    if blocks:
+        return solve_lazily(_name(solve), projections, geometry, options, slabs)
     return solve(single_precision(projections), geometry, **options)
 
 
