@@ -93,6 +93,53 @@ def descend(field: NDArray[Any], spacing: tuple[float, ...]) -> NDArray[Any]:
     return how.logical(out)
 
 
+def relaxed(
+    volume: NDArray[Any],
+    field: NDArray[Any],
+    spacing: tuple[float, ...],
+    factor: Any,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> NDArray[Any]:
+    """``volume - factor Dᴴ field`` between the bounds: a new array, in one pass over memory.
+
+    Parameters
+    ----------
+    volume, field, spacing
+        As in `ascend`.
+    factor
+        A number, or one of each slice, float32 ``(z, 1, 1)``, where the volume lies.
+    bounds
+        Lower and upper one, of real volumes; None: none.
+    """
+    if on_device(volume) or np.iscomplexobj(volume):
+        out = descend(field, spacing)
+        in_pieces(lambda o, x, f: back_to(o, x, f, bounds), out, volume, factor)
+        return out
+    how = layout(field, spacing)
+    memory, x = how.memory(field), how.memory(volume)
+    out = empty_aligned(memory.shape[1:], memory.dtype)
+    axes, inverse = _along(how, len(spacing))
+    factors = np.ascontiguousarray(np.broadcast_to(np.reshape(factor, -1), volume.shape[:1]), np.float32)
+    low, high = (np.float32(sign * np.inf if bound is None else bound) for bound, sign in zip(bounds, (-1, 1)))
+    flat = memory.reshape(len(spacing), -1)
+    _in_rows(
+        lambda jobs: _relax(
+            jobs, flat, out.reshape(-1), x.reshape(-1), out.shape, axes, inverse, factors, how.innermost, low, high
+        ),
+        out.shape,
+    )  # fmt: skip
+    return how.logical(out)
+
+
+def back_to(out: NDArray[Any], x: NDArray[Any], factor: Any, bounds: tuple[float | None, float | None]) -> None:
+    """``x - factor out`` between the bounds, in the place of a piece of `out`."""
+    out *= -factor
+    out += x
+    for bound, clip in zip(bounds, (np.maximum, np.minimum)):
+        if bound is not None:
+            clip(out, np.float32(bound), out=out)
+
+
 def _along(how: Layout, components: int) -> tuple[tuple[int, ...], NDArray[np.float32]]:
     """The axis of memory along which each component lies, and what multiplies its differences."""
     axes = (2, 0, 1) if how.innermost else (0, 1, 2)
@@ -263,27 +310,59 @@ def _add_back_within_rows(out, part, start, length, edges, inverse):  # type: ig
         out[row * length], out[(row + 1) * length - 1] = edges[0, row], edges[1, row]
 
 
+@njit(inline="always")
+def _divergence_of_rows(target, edges, field, shape, axes, a, b0, b1, inverse):  # type: ignore[no-untyped-def]
+    """The negative divergence in rows b0 : b1 of plane a of memory."""
+    planes, rows, length = shape
+    start, count = (a * rows + b0) * length, (b1 - b0) * length
+    target[:] = 0
+    for number in range(len(axes)):
+        k = (number + len(axes) - 2) % len(axes)  # y, x, then z
+        part = field[k]
+        if axes[k] == 0:
+            first, last = 0 if a > 0 else count, count if a < planes - 1 else 0
+            _add_back(target, part, start, count, rows * length, first, last, inverse[k])
+        elif axes[k] == 1:
+            first, last = 0 if b0 > 0 else length, count if b1 < rows else count - length
+            _add_back(target, part, start, count, length, first, last, inverse[k])
+        elif length > 1:
+            _add_back_within_rows(target, part, start, length, edges, inverse[k])
+
+
 @kernel
 def _descend(jobs, field, out, shape, axes, inverse):  # type: ignore[no-untyped-def]
     """The negative divergence of flat components, as `_ascend` takes them."""
-    planes, rows, length = shape
+    _, rows, length = shape
     height = rows_at_once(length)
     blocks = (rows + height - 1) // height
     edges = np.empty((2, height), out.dtype)
     for job in range(jobs[0], jobs[1]):
         a, b0 = job // blocks, job % blocks * height
         b1 = min(rows, b0 + height)
+        target = out[(a * rows + b0) * length : (a * rows + b1) * length]
+        _divergence_of_rows(target, edges, field, shape, axes, a, b0, b1, inverse)
+
+
+@kernel
+def _relax(jobs, field, out, x, shape, axes, inverse, factor, innermost, low, high):  # type: ignore[no-untyped-def]
+    """`relaxed` of flat arrays, in the cache row by row."""
+    _, rows, length = shape
+    height = rows_at_once(length)
+    blocks = (rows + height - 1) // height
+    edges, sums = np.empty((2, height), out.dtype), np.empty(height * length, out.dtype)
+    factors = np.empty(height * length, np.float32)
+    for i in range(height * length if innermost else 0):
+        factors[i] = factor[i % length]
+    for job in range(jobs[0], jobs[1]):
+        a, b0 = job // blocks, job % blocks * height
+        b1 = min(rows, b0 + height)
         start, count = (a * rows + b0) * length, (b1 - b0) * length
-        target = out[start : start + count]
-        target[:] = 0
-        for number in range(len(axes)):
-            k = (number + len(axes) - 2) % len(axes)  # y, x, then z
-            part = field[k]
-            if axes[k] == 0:
-                first, last = 0 if a > 0 else count, count if a < planes - 1 else 0
-                _add_back(target, part, start, count, rows * length, first, last, inverse[k])
-            elif axes[k] == 1:
-                first, last = 0 if b0 > 0 else length, count if b1 < rows else count - length
-                _add_back(target, part, start, count, length, first, last, inverse[k])
-            elif length > 1:
-                _add_back_within_rows(target, part, start, length, edges, inverse[k])
+        if not innermost:
+            factors[:count] = factor[a]
+        part = sums[:count]
+        _divergence_of_rows(part, edges, field, shape, axes, a, b0, b1, inverse)
+        here, target = x[start : start + count], out[start : start + count]
+        for i in range(count):
+            value = here[i] - part[i] * factors[i]
+            value = low if value < low else value
+            target[i] = high if value > high else value

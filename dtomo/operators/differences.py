@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import single_precision
 from dtomo.errors import UserError
 from dtomo.kernels.differences import differences
-from dtomo.kernels.dual_fields import ascend, descend
+from dtomo.kernels.dual_fields import ascend, descend, relaxed
 from dtomo.operators.base import LinearOperator
 
 
@@ -79,6 +79,16 @@ class Differences(LinearOperator):
         return ascend(
             field, ahead, volume, self.spacing, step=steps, limit=limit, momentum=momentum, isotropic=isotropic
         )
+
+    def relaxed(
+        self,
+        volume: NDArray[Any],
+        field: NDArray[Any],
+        factor: Any,
+        bounds: tuple[float | None, float | None] = (None, None),
+    ) -> NDArray[Any]:
+        """``volume - factor Dᴴ field`` within bounds: see `dtomo.kernels.dual_fields.relaxed`."""
+        return relaxed(volume, field, self.spacing, factor, bounds)
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         return differences(single_precision(x), self.spacing)

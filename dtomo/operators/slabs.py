@@ -16,6 +16,7 @@ from dtomo.arrays import empty_aligned
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam, VectorGeometry
+from dtomo.kernels.dual_fields import back_to
 from dtomo.kernels.layout import projections_inside_out
 from dtomo.operators.differences import Differences
 from dtomo.operators.peers import Peers
@@ -320,6 +321,20 @@ class SlabDifferences(Differences):
         for array, part in zip(found, border):
             array[:, -1] = part[:, 0]
         return found
+
+    def relaxed(
+        self,
+        volume: NDArray[Any],
+        field: NDArray[Any],
+        factor: Any,
+        bounds: tuple[float | None, float | None] = (None, None),
+    ) -> NDArray[Any]:
+        """As `Differences.relaxed`."""
+        if not self.joined:
+            return super().relaxed(volume, field, factor, bounds)
+        out = self.adjoint(field)
+        in_pieces(lambda o, x, f: back_to(o, x, f, bounds), out, volume, factor)
+        return out
 
     def _after(self, volume: NDArray[Any]) -> NDArray[Any] | None:
         """The plane after the last one, from the slab that follows; None where there is none."""

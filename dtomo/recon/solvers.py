@@ -53,7 +53,7 @@ NEEDS = {
     "fista": Needs(3, 2, 2, 1, 1.1, 3),
 }
 """By the names of ``--algorithm``; memory was measured, see tests/recon/test_solvers.py."""
-PRIORS = {"tv": Needs(5.5, 0, 2, 0, 0.7), "wavelets": Needs(2, 0, 0, 0, 0.5), "nuclear": Needs(3, 0, 0, 0, 0.3)}
+PRIORS = {"tv": Needs(5.5, 0, 2, 0, 0.3), "wavelets": Needs(2, 0, 0, 0, 0.5), "nuclear": Needs(3, 0, 0, 0, 0.3)}
 """What a prior of ``--algorithm fista`` takes more."""
 
 

@@ -142,8 +142,32 @@ def test_total_variation_is_that_of_the_primal_dual_method(problem, kind, spacin
     operator, data, weights = problem
     options = {"weights": weights, "lower": 0.0, "upper": 0.9}
     one = tv(operator, data, strength=0.4, spacing=spacing, kind=kind, iterations=2000, **options).solution
-    two = fista(operator, data, prior=TotalVariation(0.4, spacing, kind), iterations=200, **options).solution
+    two = fista(operator, data, prior=TotalVariation(0.4, spacing, kind), iterations=300, **options).solution
     assert laws.norm(one - two) < 1e-3 * laws.norm(one)
+
+
+def test_few_steps_of_total_variation_at_first_reach_the_same_objective(problem):
+    """One step on the dual field in each of the first 50 iterations, in place of five; and a checkpoint counts them."""
+    operator, data, weights = problem
+
+    def objective(prior, iterations):
+        x = fista(operator, data, prior=prior, weights=weights, lower=0.0, iterations=iterations).solution
+        residual = (operator.forward(x) - data).astype(float)
+        return 0.5 * (weights * residual**2).sum() + prior.value(x)
+
+    best = objective(TotalVariation(0.4, (1.0, 1.0), inner=10), 1000)
+    for iterations, close in ((100, 2e-3), (200, 3e-4), (400, 1e-4)):
+        found = [objective(TotalVariation(0.4, (1.0, 1.0), inner=inner), iterations) for inner in (None, 5)]
+        assert abs(found[0] - found[1]) < close * best
+        assert found[0] - best < 2 * close * best
+    prior = TotalVariation(0.4)
+    bound = prior.bind(operator, Bounds())
+    assert [bound._steps() for _ in range(251)] == [1 + k // 50 for k in range(250)] + [5]
+    assert prior._steps() == 5
+    bound.field = bound._operator(operator.zeros()).field(operator.zeros())
+    again = prior.bind(operator, Bounds())
+    again.go_on_from(bound.kept())
+    assert again.applied == 251
 
 
 def test_hubers_term_in_both(problem):

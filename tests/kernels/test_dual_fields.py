@@ -83,3 +83,21 @@ def test_any_shape(shape):
             two = np.moveaxis(np.ascontiguousarray(np.moveaxis(field, 1, -1)), -1, 1)
         found, _ = dual_fields.ascend(two, two, one, (1.0, 2.0, 0.5), **options)
         np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+@pytest.mark.parametrize("spacing", [(1.0, 2.0, 0.5), (0.7, 1.0)])
+@pytest.mark.parametrize("shape", [(5, 35, 6), (1, 40, 33), (3, 1, 700), (70, 31, 2)])
+def test_relaxed_is_the_adjoint_and_what_follows(dtype, spacing, shape):
+    volume, field = laws.draw(shape, dtype), laws.draw((len(spacing), *shape), dtype, 1)
+    factors = np.linspace(0.1, 1, shape[0], dtype=np.float32).reshape(-1, 1, 1)
+    real = dtype == np.float32
+    for factor in (np.float32(0.3), factors):
+        for bounds in ((None, None), (-0.2, None), (-0.1, 0.3)) if real else ((None, None),):
+            expected = volume - factor * dual_fields.descend(field, spacing)
+            expected = np.clip(expected, *bounds) if bounds != (None, None) else expected
+            for move in (np.array, lambda a: np.moveaxis(np.ascontiguousarray(np.moveaxis(a, -3, -1)), -1, -3)):
+                for count in (1, 3):
+                    with laws.thread_count(count):
+                        found = dual_fields.relaxed(move(volume), move(field), spacing, factor, bounds)
+                    np.testing.assert_allclose(found, expected, atol=2e-6)
