@@ -4,6 +4,7 @@ Any warning of MkDocs, of mkdocstrings or of the parser of docstrings is an erro
 any attribute of any page, that leads to no file or to no anchor. Nothing is asked of the network.
 """
 
+import ast
 import os
 import subprocess
 import sys
@@ -60,18 +61,46 @@ def broken_links(folder: Path) -> list[str]:
     return sorted(broken)
 
 
+def undocumented(folder: Path) -> list[str]:
+    """Names that packages export (in ``__all__``) and that their page of the API reference does not have.
+
+    Parameters
+    ----------
+    folder : Path
+        The site.
+
+    Returns
+    -------
+    list of str
+        Dotted names, sorted.
+    """
+    missing = []
+    for page in (folder / "reference").glob("*.html"):
+        package = ROOT / "dtomo" / page.stem / "__init__.py"
+        if not package.exists():
+            continue
+        for node in ast.parse(package.read_text("utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names = {f"dtomo.{page.stem}.{name}" for name in ast.literal_eval(node.value)}
+                missing += names - Links(page).anchors
+    return sorted(missing)
+
+
 def main(folder: Path) -> int:
     """Build the site into a folder; 0 if it is whole."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
+    # not --quiet, with which MkDocs counts no warnings
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if built.returncode:
+        print(built.stdout + built.stderr, file=sys.stderr)
         return 1
     # 404.html is served at any address, so its links are those of a server's root
     (folder / "404.html").unlink(missing_ok=True)
-    broken = broken_links(folder)
-    for link in broken:
-        print(f"leads nowhere: {link}", file=sys.stderr)
-    return 1 if broken else 0
+    faults = [f"leads nowhere: {link}" for link in broken_links(folder)]
+    faults += [f"exported, but not in the API reference: {name}" for name in undocumented(folder)]
+    print(*faults, sep="\n", end="\n" if faults else "", file=sys.stderr)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

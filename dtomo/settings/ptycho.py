@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from dtomo.settings.base import FilePart, Frames, Positive, RunSettings, finite
 
 EPOCHS = 100
+"""Passes over all frames, where none are given."""
 
 ENGINES = ("lsqml", "epie", "rpie", "dm", "raar", "adam", "cg")
 """Names of solvers."""
