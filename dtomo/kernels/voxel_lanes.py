@@ -22,7 +22,7 @@ STEEPEST = (WINDOW - 2) / (VECTOR - 1) - 0.01
 """Most pixels from one voxel to the next."""
 
 
-def _chosen(context: Any, e: Emitter, low: Any, high: Any, numbers: Any) -> Any:
+def chosen(context: Any, e: Emitter, low: Any, high: Any, numbers: Any) -> Any:
     """Element ``numbers[lane]`` of the 32 in `low` and `high`."""
     if "+avx512f" in context.codegen().magic_tuple()[2]:
         return e.call(f"llvm.x86.avx512.vpermi2var.ps.{32 * VECTOR}", low.type, low, numbers, high)
@@ -91,8 +91,8 @@ def add_line(
         places = b.add(e.broadcast(begin), lanes)
         numbers = b.ashr(places, e.constant(I32, FRACTION))
         part = b.fmul(b.sitofp(b.and_(places, mask), vector(F32)), fraction)
-        low = _chosen(context, e, halves[0], halves[1], numbers)
-        high = _chosen(context, e, halves[0], halves[1], b.add(numbers, e.constant(I32, 1)))
+        low = chosen(context, e, halves[0], halves[1], numbers)
+        high = chosen(context, e, halves[0], halves[1], b.add(numbers, e.constant(I32, 1)))
         destination = e.at(to, b.mul(done, I64(VECTOR)))
         total = b.fadd(e.load(destination), low)
         e.store(e.fma(part, b.fsub(high, low), total), destination)

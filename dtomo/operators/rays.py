@@ -16,7 +16,13 @@ from dtomo.operators.coarser import Coarser
 from dtomo.operators.projection import Projector
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
+def ray_plan(geometry: VectorGeometry) -> rays.RayPlan:
+    """The rays of a geometry, and how they are projected."""
+    slices, height, width = geometry.shape
+    return rays.plan(ray_tables(geometry), (width, height, slices), geometry.columns, geometry.rows)
+
+
 def ray_tables(geometry: VectorGeometry) -> rays.RayTables:
     """The rays of a geometry in voxels."""
     g = geometry
@@ -81,14 +87,14 @@ class RayProjector(Projector):
         views, rows, columns = self.shape_out
         out = empty_aligned((views, columns, rows), self.dtype, np)
         for part, result in self._parts(volume_inside_out(x), out):
-            rays.forward(part, result, ray_tables(self.geometry))
+            rays.forward(part, result, ray_plan(self.geometry))
         return np.swapaxes(out, 1, 2)
 
     def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
         slices, height, width = self.shape_in
         out = empty_aligned((height, width, slices), self.dtype, np)
         for part, result in self._parts(projections_inside_out(y), out):
-            rays.adjoint(part, result, ray_tables(self.geometry))
+            rays.adjoint(part, result, ray_plan(self.geometry))
         return np.moveaxis(out, -1, 0)
 
     def _parts(self, given: NDArray[Any], out: NDArray[Any]) -> Any:

@@ -63,7 +63,7 @@ def test_without_vector_permutations_the_same(monkeypatch):
     """Other processors take values out of a window one by one."""
     from numba import njit
 
-    monkeypatch.setattr(voxel_lanes, "_chosen", voxel_lanes._chosen_one_by_one)
+    monkeypatch.setattr(voxel_lanes, "chosen", voxel_lanes._chosen_one_by_one)
     line = np.random.default_rng(0).standard_normal(200).astype(np.float32)
     found = []
     for number in range(2):
