@@ -1,4 +1,4 @@
-"""Projection and back projection of cone beams: `RayProjector`, and beside it RTK's Joseph and MBIRJAX on the same cores.
+"""Projection and back projection of cone beams: `RayProjector`, beside it RTK's Joseph and MBIRJAX on the same cores.
 
 ``python -m benchmarks.rays --sizes 128 256 --rtk PYTHON --mbirjax PYTHON`` (interpreters of environments that have
 them). A size N is N³ voxels, N² pixels, and `--views` views. An update is a voxel in a view. Projections are compared

@@ -1,7 +1,7 @@
 """Vector code of rays whose heights are evenly apart: lines of voxels to a line of pixels, and the transpose of it.
 
-What 16 neighbouring pixels read lies within 32 voxels, which are two vector registers: values are taken out of them by a
-permutation, as in `voxel_lanes`. Backward, 16 neighbouring voxels ask for the pixels that fall within one voxel of them.
+What 16 neighbouring pixels read lies within 32 voxels, which are two vector registers: values are taken out of them by
+a permutation, as in `voxel_lanes`. Backward, 16 neighbouring voxels ask for the pixels within one voxel of them.
 """
 
 from typing import Any
@@ -173,7 +173,7 @@ SPREAD = {pixels: _spreading(pixels) for pixels in (1, 2, 3, 4)}
 
 Pixel i is at ``place + i * step``, both whole numbers of 2^-24 voxels, step positive; voxel z of ``VECTOR * vectors``
 takes ``S[z] = sum of source[source_at + i] * (1 - |z - place of i|)`` over the pixels within one voxel of it, and
-``target[near_at + z] += near * S[z]``, ``target[far_at + z] += far * S[z]``; near and far are to be divided by 2^24. The
-place of voxel z - 1 among the pixels is ``back + z * back_step``, whole numbers of 2^-40 pixels: what it misses by less
-than 2^-20 of a pixel weighs as little.
+``target[near_at + z] += near * S[z]``, ``target[far_at + z] += far * S[z]``; near and far are to be divided by 2^24.
+The place of voxel z - 1 among the pixels is ``back + z * back_step``, whole numbers of 2^-40 pixels: what it misses by
+less than 2^-20 of a pixel weighs as little.
 """

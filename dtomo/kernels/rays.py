@@ -7,7 +7,8 @@ Views whose rays lie, column by column, in planes along an axis are left to `ray
 on a copy of the volume with its axes exchanged. The others go ray by ray (`rays_cpu`).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +46,20 @@ class RayPlan(NamedTuple):
     others: NDArray[np.int64]
 
 
+def _each(tables: RayTables, change: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> RayTables:
+    """Tables with those of the views changed."""
+    changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in RayTables._fields[:-2]}
+    return tables._replace(**changed)
+
+
 def plan(tables: RayTables, shape: tuple[int, int, int], columns: int, rows: int) -> RayPlan:
     """Find how each view is projected; `shape` is (x, y, z) of the volume."""
     left, uprights = np.arange(len(tables.point)), []
     for axes in UPRIGHTS if rows >= FEWEST else ():
         order = list(axes)
-        turned = RayTables(*(np.ascontiguousarray(t[..., order]) for t in tables[:-1]), tables.behind)
-        some = turned._replace(**{name: getattr(turned, name)[left] for name in RayTables._fields[:-2]})
+        turned = _each(tables, lambda t, order=order: np.ascontiguousarray(t[..., order]))
+        turned = turned._replace(voxel=tables.voxel[order])
+        some = _each(turned, lambda t, left=left: t[left])
         apart = rays_upright.upright(some, (shape[order[0]], shape[order[1]], shape[order[2]]), columns, rows)
         if apart.any():
             uprights.append(Upright(axes, left[apart > 0], apart[apart > 0], turned))

@@ -5,10 +5,10 @@ heights are evenly apart: the two lines, interpolated, are read at these heights
 what the pixels give (`ray_lanes.SPREAD`). Heights are whole numbers of 2^-24 voxels in both directions, so that the
 weights agree.
 
-Forward, a job is some columns of some views, which take what each tile of voxels gives them; a tile is packed once, with
-zeros around its lines. Backward, a job is a tile, which takes what each view gives it; what reaches it of a view is
-packed. Tile and pixels stay in the second-level cache. Every pixel and every voxel is summed by one job, in the same
-order: the same bits on any number of threads.
+Forward, a job is some columns of some views, which take what each tile of voxels gives them; a tile is packed once,
+with zeros around its lines. Backward, a job is a tile, which takes what each view gives it; what reaches it of a view
+is packed. Tile and pixels stay in the second-level cache. Every pixel and every voxel is summed by one job, in the
+same order: the same bits on any number of threads.
 """
 
 import math
@@ -326,7 +326,7 @@ def upright(tables: RayTables, shape: tuple[int, int, int], columns: int, rows: 
             found[i] = 1
             continue
         apart = _rows_apart(t, i, shape)
-        if 0 < apart.min() * apart.max():
+        if apart.min() * apart.max() > 0:
             apart = np.abs(apart)
             parts = max(1, math.ceil(CLOSEST / apart.min()))
             found[i] = parts if apart.max() < STEEPEST and parts * apart.max() < 4 else 0
@@ -371,7 +371,7 @@ def adjoint(
     projections: NDArray[np.float32], volume: NDArray[np.float32], tables: RayTables, numbers: NDArray[np.int64],
     apart: NDArray[np.int64], threads: int | None = None,
 ) -> None:  # fmt: skip
-    """Add views `numbers` of ``projections[view, column, row]`` to ``volume[y, x, z]``; `apart` is that of `upright`."""
+    """Add views `numbers` of ``projections[view, column, row]`` to ``volume[y, x, z]``; `apart` is of `upright`."""
     height, width, slices = volume.shape
 
     def work(span: tuple[int, int]) -> None:

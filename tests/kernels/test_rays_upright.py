@@ -58,7 +58,8 @@ def both_ways(geometry: VectorGeometry, threads: int = 2) -> tuple[np.ndarray, n
 @pytest.mark.parametrize("name", CASES)
 def test_the_values_of_the_general_kernel(name: str) -> None:
     geometry, apart = CASES[name]
-    assert parted(geometry).max() == apart and parted(geometry).min() > 0
+    assert parted(geometry).max() == apart
+    assert parted(geometry).min() > 0
     forward, back = both_ways(geometry)
     volume, projections = random(geometry)
     numbers, tables = np.arange(geometry.views), ray_tables(geometry)
@@ -76,7 +77,8 @@ def test_tiles_and_threads_do_not_matter(name: str, monkeypatch: pytest.MonkeyPa
     geometry = CASES[name][0]
     forward, back = both_ways(geometry)
     one, two = both_ways(geometry, threads=1)
-    assert one.tobytes() == forward.tobytes() and two.tobytes() == back.tobytes()
+    assert one.tobytes() == forward.tobytes()
+    assert two.tobytes() == back.tobytes()
     monkeypatch.setattr(rays_upright, "SUMS", 1)
     assert both_ways(geometry)[0].tobytes() == forward.tobytes()
 
@@ -126,7 +128,8 @@ def test_processors_without_permutations(monkeypatch: pytest.MonkeyPatch) -> Non
         njit(add)(target, line)
         found.append(target)
     assert np.array_equal(*found)
-    assert (found[0][:144] != 1).all() and (found[0][144:] == 1).all()
+    assert (found[0][:144] != 1).all()
+    assert (found[0][144:] == 1).all()
 
 
 def test_views_that_need_the_general_kernel() -> None:
@@ -135,7 +138,8 @@ def test_views_that_need_the_general_kernel() -> None:
     assert (parted(cone_beam(ANGLES, 30, 61, pitch=1, **wide)) == 0).all()
     assert (parted(tilt_series([-20, 40], 40, 61, shape=SHAPE, axis_angle=5)) == 0).all()
     turned = rays.plan(ray_tables(tilt_series([-20, 40], 40, 61, shape=SHAPE)), SHAPE[::-1], 61, 40)
-    assert turned.others.size == 0 and [part.axes for part in turned.uprights] == [(0, 2, 1)]
+    assert turned.others.size == 0
+    assert [part.axes for part in turned.uprights] == [(0, 2, 1)]
     assert (parted(laminography(ANGLES, 61, 60, tilt=70, shape=SHAPE)) == 0).all()
     assert (parted(cone_beam(ANGLES, 30, 61, **{**wide, "pixel": (4.0, 1.5)})) == 0).all()
     slow = cone_beam([3, 4], 30, 61, **wide)
