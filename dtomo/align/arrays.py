@@ -9,12 +9,12 @@ from dtomo import io
 from dtomo.align.axis import minimum
 from dtomo.align.driver import Options, align_views
 from dtomo.align.reprojection import Round, evaluate
-from dtomo.align.sources import prepared
 from dtomo.align.views import Work
 from dtomo.errors import UserError
 from dtomo.geometry import Alignment, ParallelBeam
 from dtomo.io.sources import ArraySource, Source
 from dtomo.io.tilts import AlignedSource
+from dtomo.recon.aligned import prepared
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:

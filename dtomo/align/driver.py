@@ -112,7 +112,9 @@ class Stage:
         return self.alignment.replace(shifts=self.best[1])
 
 
-def align_views(work: Work, begin: Alignment, options: Options, resumed: Stage | None = None) -> Stage:
+def align_views(
+    work: Work, begin: Alignment, options: Options, resumed: Stage | None = None, coarse: Coarse | None = None
+) -> Stage:
     """Align views, from coarse to fine.
 
     Parameters
@@ -125,6 +127,8 @@ def align_views(work: Work, begin: Alignment, options: Options, resumed: Stage |
         How.
     resumed
         Where a run before was stopped; the rest has the same bits.
+    coarse
+        Binned views that are held already.
 
     Returns
     -------
@@ -138,9 +142,8 @@ def align_views(work: Work, begin: Alignment, options: Options, resumed: Stage |
     """
     if len(begin) < 3:
         raise UserError(f"{work.raw.location} has {len(begin)} views; an alignment needs 3 at least")
-    coarse = Coarse(work)
-    if options.signed is None:
-        options = dataclasses.replace(options, signed=_is_signed(_small(work, coarse, begin)))
+    coarse = coarse or Coarse(work)
+    options = with_sign(work, coarse, begin, options)
     stage = resumed
     if stage is None:
         stage = Stage(_started(work, coarse, begin, options))
@@ -151,6 +154,13 @@ def align_views(work: Work, begin: Alignment, options: Options, resumed: Stage |
             return stage
         stage = after
         work.kept(stage)
+
+
+def with_sign(work: Work, coarse: Coarse, begin: Alignment, options: Options) -> Options:
+    """Options that say whether the sample is signed."""
+    if options.signed is not None:
+        return options
+    return dataclasses.replace(options, signed=_is_signed(_small(work, coarse, begin)))
 
 
 def _next(work: Work, coarse: Coarse, stage: Stage, options: Options) -> Stage | None:
@@ -233,11 +243,12 @@ def axis_binning(alignment: Alignment, options: Options, side: int = AXIS_SIDE) 
 def _round(work: Work, coarse: Coarse, alignment: Alignment, binning: int, options: Options) -> Fit:
     """Evaluate an alignment at a binning, here where its views are held."""
     thick = None if options.thickness is None else max(1, options.thickness // binning)
-    signed = bool(options.signed)
+    views, client, threads = AlignedSource(work.raw, alignment, binning), work.client, work.threads
     if coarse.has(binning):
-        return evaluate(Round(coarse.source(alignment, binning), options.iterations, thick, None, signed))
-    views = AlignedSource(work.raw, alignment, binning)
-    return evaluate(Round(views, options.iterations, thick, work.threads, signed), work.client)
+        views, client, threads = coarse.source(alignment, binning), None, None
+    job = Round(views, options.iterations, thick, threads, bool(options.signed))
+    each = 1 / len(job.bands())
+    return evaluate(job, client, lambda bands: work.ticked(binning, bands * each))
 
 
 def _small(work: Work, coarse: Coarse, begin: Alignment) -> NDArray[np.float32]:

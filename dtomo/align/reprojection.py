@@ -14,7 +14,7 @@ Reprojection alignment: M. Guizar-Sicairos et al., Optics Express 19 (2011) 2134
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,12 +157,21 @@ def run_bands(
 def _band(job: Round, band: Slab) -> NDArray[np.float64]:
     """The sums of a band of rows."""
     with using_threads(job.threads):
-        data, covered, again = reproject(job, band)
-        return registration_sums(data, again, covered)
+        done = reproject(job, band)
+        return registration_sums(done.data, done.again, done.covered)
 
 
-def reproject(job: Round, band: Slab) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float32]]:
-    """Aligned views of some rows, which of their pixels were seen, and what a volume from them looks like again."""
+class Reprojected(NamedTuple):
+    """Aligned views of a band, which of their pixels were seen, the volume from them, and what that looks like."""
+
+    data: NDArray[np.float32]
+    covered: NDArray[np.bool_]
+    volume: NDArray[np.float32]
+    again: NDArray[np.float32]
+
+
+def reproject(job: Round, band: Slab) -> Reprojected:
+    """Reconstruct a band of rows and project it again."""
     from dtomo import algorithms
     from dtomo.operators import ParallelProjector
 
@@ -175,7 +184,7 @@ def reproject(job: Round, band: Slab) -> tuple[NDArray[np.float32], NDArray[np.b
     else:
         iterations = job.iterations or ITERATIONS
         found = algorithms.fista(operator, data, iterations=iterations, weights=weights, lower=0.0)
-    return data, covered, operator.forward(found.solution)
+    return Reprojected(data, covered, found.solution, operator.forward(found.solution))
 
 
 def without_gauge(shifts: NDArray[np.float64], tilts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -36,6 +36,8 @@ class Work:
         Of a worker.
     tell, keep
         Called with a line for the user, and with where the run stands, after each round.
+    tick
+        Called with a binning and the part of a reprojection at it that was just done.
     """
 
     raw: Source
@@ -43,6 +45,7 @@ class Work:
     threads: int | None = None
     tell: Callable[[str], None] | None = None
     keep: Callable[[Any], None] | None = None
+    tick: Callable[[int, float], None] | None = None
 
     def say(self, line: str) -> None:
         """To the user."""
@@ -53,6 +56,11 @@ class Work:
         """Where the run stands is worth keeping."""
         if self.keep is not None:
             self.keep(stage)
+
+    def ticked(self, binning: int, part: float) -> None:
+        """A part of a reprojection is done."""
+        if self.tick is not None:
+            self.tick(binning, part)
 
 
 def held_binning(shape: tuple[int, int, int], limit: int) -> int:

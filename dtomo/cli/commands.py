@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from dtomo import __version__
+from dtomo.cli.align import align
 from dtomo.cli.center import center
 from dtomo.cli.convert import convert
 from dtomo.cli.demo import demo
@@ -75,6 +76,7 @@ app.command()(demo)
 app.command()(info)
 app.command()(center)
 app.command()(recon)
+app.command()(align)
 app.command()(ptycho)
 app.command()(ptychotomo)
 app.command()(fit)

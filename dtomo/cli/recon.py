@@ -106,6 +106,9 @@ def recon(
     delta_beta: Annotated[
         float | None, options.of(options.PREPARATION, help="Phase retrieval (Paganin) with this δ/β.")
     ] = None,
+    alignment: Annotated[
+        Path | None, options.of(_RESULT, help="Of the views, by dtomo align: alignment.yaml, or an .xf file of IMOD.")
+    ] = None,
     stripes: options.Stripes = None,
     zingers: options.Zingers = None,
     rows: options.Rows = None,

@@ -36,13 +36,22 @@ class Counter:
         Say nothing.
     lines_apart
         Seconds between lines where there is no terminal.
+    doing
+        Said before the bar.
     """
 
     def __init__(
-        self, total: int, what: str, *, done: int = 0, quiet: bool = False, lines_apart: float = LINES_APART
+        self,
+        total: int,
+        what: str,
+        *,
+        done: int = 0,
+        quiet: bool = False,
+        lines_apart: float = LINES_APART,
+        doing: str = "reconstructing",
     ) -> None:
         self.total, self.what, self.done, self.quiet = total, what, done, quiet
-        self._before, self._lines_apart = done, lines_apart
+        self._before, self._lines_apart, self._doing = done, lines_apart, doing
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._started = self._last = time.monotonic()
@@ -59,7 +68,7 @@ class Counter:
                 console=self._console,
             )
             self._bar.start()
-            self._bar.add_task("reconstructing", total=self.total, completed=self.done, left="")
+            self._bar.add_task(self._doing, total=self.total, completed=self.done, left="")
         return self
 
     def __exit__(
@@ -72,6 +81,13 @@ class Counter:
         """Seconds that the rest will take at the pace so far."""
         finished = self.done - self._before
         return (now - self._started) / finished * (self.total - self.done) if finished > 0 else float("nan")
+
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
+        elif not self.quiet:
+            print(line, file=self._console.file, flush=True)
 
     def advance(self, note: str = "", to: int | None = None) -> None:
         """One part more is done, or `to` of them: parts that were there before, or are repeated, jump.

@@ -13,6 +13,7 @@ from dtomo.distributed.progress import duration
 from dtomo.distributed.slabs import Slabs, slab_height
 from dtomo.geometry import ParallelBeam
 from dtomo.io.checkpoints import GENERATIONS
+from dtomo.io.tilts.aligned import TOGETHER
 from dtomo.kernels.nufft import installed_for_devices
 from dtomo.recon.prepare import PHASE_BAND, full_detector, phase_bands, phase_options, stripe_method
 from dtomo.recon.scans import rows_searched, views_searched, volume_dtype
@@ -136,7 +137,8 @@ def peak(sizes: Sizes, slices: int, block: int, threads: int) -> dict[str, int]:
     ]
     # memory of arrays is kept for the next slab, also while this one is written
     sums = [sum(stage.values()) for stage in stages]
-    return {"programs": PROGRAMS, **stages[sums.index(max(sums))], "writing": _writing(sizes, slices)}
+    moved = {} if sizes.settings.alignment is None else {"views being aligned": 3 * TOGETHER}
+    return {"programs": PROGRAMS, **moved, **stages[sums.index(max(sums))], "writing": _writing(sizes, slices)}
 
 
 def host_peak(sizes: Sizes, slices: int, block: int) -> dict[str, int]:

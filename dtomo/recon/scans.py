@@ -9,6 +9,7 @@ from dtomo import io, prep
 from dtomo.errors import UserError, shown
 from dtomo.geometry import ParallelBeam
 from dtomo.operators import FILTERS
+from dtomo.recon.aligned import aligned_as_asked
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import COUNTED, ReconSettings
 
@@ -60,6 +61,7 @@ def open_scan(settings: ReconSettings) -> io.Scan:
     io.volumes.check_compression(settings.output, settings.compression)
     if settings.exclude_frames:
         scan = scan.select(_kept(len(scan.angles), settings))
+    scan = aligned_as_asked(scan, settings)
     scan = scan.crop(slice(*(settings.rows or ())) if settings.rows else slice(None), _columns(settings))
     scan = scan.bin(settings.bin)
     _check_phase(scan, settings)
@@ -153,7 +155,9 @@ def given_axis(scan: io.Scan, settings: ReconSettings) -> Axis | None:
         A column that is not on the detector.
     """
     if settings.center == "auto":
-        return None
+        if settings.alignment is None or scan.center is None:
+            return None
+        return Axis(scan.center, to_detector(scan.center, settings), "as the alignment says")
     axis = Axis.on_detector(float(settings.center), settings, "as given")
     if not -0.5 <= axis.column <= scan.shape[2] - 0.5:
         raise UserError(

@@ -1,5 +1,6 @@
 """Settings of a run: checked once, written beside the output as YAML, and read again to repeat it."""
 
+from dtomo.settings.alignment import AlignmentSettings
 from dtomo.settings.base import (
     BATCH,
     CHECKPOINT_EVERY,
@@ -29,6 +30,7 @@ __all__ = [
     "SUBSETS",
     "ZINGERS",
     "AlignSettings",
+    "AlignmentSettings",
     "FitSettings",
     "JointSettings",
     "PtychoSettings",

@@ -30,8 +30,9 @@ class ReconSettings(SolverSettings):
     projections hold; None: what the scan says, or counts. ``normalized`` (true or false) may be given in its stead, for
     "transmission" and "counts". `zingers` and `stripes` that are None depend on the scan: see
     `dtomo.recon.prepare`. `levels` of OME-Zarr; None: until no side exceeds 256.
-    `compression` of OME-Zarr, without loss; None: fast. `iterations` by default as in `ITERATIONS`; more options of
-    iterative algorithms are those of `SolverSettings`.
+    `alignment`: a file that says how views are turned and moved before; rows, columns and `center` then are those of
+    the aligned views. `compression` of OME-Zarr, without loss; None: fast. `iterations` by default as in `ITERATIONS`;
+    more options of iterative algorithms are those of `SolverSettings`.
 
     Raises
     ------
@@ -54,6 +55,7 @@ class ReconSettings(SolverSettings):
     dataset: str | None = None
     angles: FilePart | None = None
     angle_unit: Literal["degrees", "radians"] | None = None
+    alignment: AbsolutePath | None = None
     flats: FilePart | None = None
     darks: FilePart | None = None
     values: Literal["counts", "transmission", "integrals"] | None = None
@@ -88,6 +90,12 @@ class ReconSettings(SolverSettings):
                     raise ValueError(f"--{name} works on counts and transmissions, not on --values integrals")
             if self.zingers:
                 raise ValueError("--zingers works on counts and transmissions, not on --values integrals")
+        return self
+
+    @model_validator(mode="after")
+    def _aligned_views(self) -> Self:
+        if self.alignment is not None and self.delta_beta is not None:
+            raise ValueError("--delta-beta filters views as they were taken; leave it out with --alignment")
         return self
 
     @property

@@ -1,4 +1,9 @@
-"""Views ready to be aligned: line integrals of a scan, and scans whose views are aligned as they are read."""
+"""Line integrals of a scan as a source, and scans whose views are aligned as they are read.
+
+Aligned views are interpolated once, on their way from the file to a slab. The other way, projectors along each view's
+own rays (`dtomo.geometry.tilt_series`), interpolates nothing, but its slabs depend on one another where shifts along
+the axis differ, and it is many times slower than the projector of one axis, which all algorithms share.
+"""
 
 import dataclasses
 from typing import Any
@@ -10,13 +15,8 @@ from dtomo import io
 from dtomo.errors import UserError
 from dtomo.geometry import Alignment
 from dtomo.io.sources import Frames, frame_index
-from dtomo.io.tilts import AlignedSource
+from dtomo.io.tilts import AlignedSource, read_alignment
 from dtomo.settings import ReconSettings
-
-HISTOGRAM = 128
-"""Bins in which the value of empty space is looked for."""
-LOOKED_AT = 2**16
-"""Pixels of a view that are looked at for it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,6 +91,23 @@ def prepared(scan: io.Scan, settings: ReconSettings) -> PreparedSource:
     return PreparedSource(dataclasses.replace(scan, tilt_series=True), plain)
 
 
+def aligned_as_asked(scan: io.Scan, settings: ReconSettings) -> io.Scan:
+    """A scan aligned by the file that the settings name, or as it is.
+
+    Raises
+    ------
+    UserError
+        A file that is no alignment, or of other views; a scan that is no plain parallel beam.
+    """
+    if settings.alignment is None:
+        return scan
+    if scan.geometry is not None:
+        raise UserError(f"--alignment is for parallel beams, but {scan.path} says where source and detector lie")
+    alignment = read_alignment(settings.alignment, scan.angles, scan.shape[1:])
+    put = aligned_scan(scan, alignment, settings)
+    return dataclasses.replace(put, inputs=(*scan.inputs, settings.alignment))
+
+
 def aligned_scan(scan: io.Scan, alignment: Alignment, settings: ReconSettings) -> io.Scan:
     """A scan of line integrals whose views are aligned as they are read; the axis is where the alignment says.
 
@@ -114,23 +131,3 @@ def aligned_scan(scan: io.Scan, alignment: Alignment, settings: ReconSettings) -
         center=source.axis, values="integrals", window=None, tilt_series=True, tilt_axis=0.0, geometry=None,
         found={**scan.found, "center": "the alignment", "angles": "the alignment"},
     )  # fmt: skip
-
-
-def empty_level(view: NDArray[Any]) -> float:
-    """The value of empty space in a view: the middle of what lies in the fullest part of its histogram.
-
-    Where the sample fills the view it is the commonest value of the sample, which does as well: an alignment needs
-    what stands out.
-    """
-    step = max(1, int(np.sqrt(view.size / LOOKED_AT)))
-    values = view[::step, ::step].astype(np.float64).ravel()
-    values = values[np.isfinite(values)]
-    if not values.size:
-        return 0.0
-    low, high = np.percentile(values, [0.5, 99.5])
-    if not high > low:
-        return float(low)
-    counts, edges = np.histogram(values, HISTOGRAM, (low, high))
-    fullest = int(counts.argmax())
-    inside = values[(values >= edges[fullest]) & (values <= edges[fullest + 1])]
-    return float(np.median(inside))
