@@ -145,6 +145,7 @@ def checks(run: Run) -> None:
         "projections in slices": gpu_checks_kernels.check_sections,
         "patches": gpu_checks_kernels.check_patches,
         "voxels": gpu_checks_kernels.check_voxels,
+        "rays": gpu_checks_kernels.check_rays,
         "rotation": gpu_checks_kernels.check_rotation,
         "correlation": gpu_checks_kernels.check_correlation,
         "ptychography": gpu_checks_ptycho.check_ptychography,

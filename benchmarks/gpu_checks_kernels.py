@@ -3,8 +3,9 @@
 import numpy as np
 
 from benchmarks.gpu_checks import Checker, geometries
-from dtomo.geometry import cone_beam, fan_beam, tilt_series
+from dtomo.geometry import cone_beam, fan_beam, laminography, tilt_series
 from dtomo.kernels import correlation, differences, patches, rotation, turning, voxels
+from dtomo.operators.rays import RayProjector
 from dtomo.operators.sections import SectionsProjector
 
 
@@ -98,6 +99,28 @@ def check_voxels(check: Checker) -> None:
             voxels.backproject(place.put(part), found, matrices, **options)
             voxels.backproject(part, expected, matrices, **options)
             check.close(f"voxels of {name}, slices from {first}", found, expected, 1e-4)
+
+
+def check_rays(check: Checker) -> None:
+    """Rays of any direction and their adjoint, against the CPU and against each other."""
+    place, size = check.place, min(check.extent.columns, 70)
+    angles, rows, shape = np.arange(size // 2 + 1) * 9.7 + 1, size + 2, (size, size - 1, size - 2)
+    round_it = {"source_axis": 4 * size, "source_detector": 6 * size, "shape": shape}
+    for name, geometry in (
+        ("cone beam", cone_beam(angles, rows, size, center=size / 2.3, **round_it)),
+        ("turned detector", cone_beam(angles, rows, size, roll=3, pitch=2, **round_it)),
+        ("fan beam", fan_beam(angles, size, slices=rows, **round_it)),
+        ("laminography", laminography(angles, rows, size, tilt=64, shape=shape)),
+        ("tilt series", tilt_series(angles, rows, size, shape=shape, axis_angle=5)),
+    ):
+        projector = RayProjector(geometry)
+        x, y = check.random(projector.shape_in), check.random(projector.shape_out)
+        forward, back = projector.forward(place.put(x)), projector.adjoint(place.put(y))
+        check.close(f"rays of {name}", forward, projector.forward(x), 1e-4)
+        check.close(f"rays of {name}, back", back, projector.adjoint(y), 1e-4)
+        left = np.vdot(y.astype(float), place.get(forward).astype(float))
+        right = np.vdot(place.get(back).astype(float), x.astype(float))
+        check.value(f"adjoint of rays of {name}", left, right, 2e-6)
 
 
 def check_rotation(check: Checker) -> None:

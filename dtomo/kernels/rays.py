@@ -4,15 +4,16 @@ A ray meets the planes of its main axis (the one along which it crosses most vox
 around it are interpolated (P. M. Joseph, IEEE Trans. Med. Imaging 1, 192-196, 1982, in three dimensions).
 
 Views whose rays lie, column by column, in planes along an axis are left to `rays_upright`; where that axis is not z,
-on a copy of the volume with its axes exchanged. The others go ray by ray (`rays_cpu`).
+on a copy of the volume with its axes exchanged. The others go ray by ray (`rays_cpu`), as all do on devices
+(`cuda.rays`).
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dtomo.arrays import array_module, on_device
 from dtomo.kernels import rays_cpu, rays_upright
 from dtomo.kernels.rays_cpu import RayTables
 
@@ -46,10 +47,11 @@ class RayPlan(NamedTuple):
     others: NDArray[np.int64]
 
 
-def _each(tables: RayTables, change: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> RayTables:
-    """Tables with those of the views changed."""
-    changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in RayTables._fields[:-2]}
-    return tables._replace(**changed)
+def _taken(tables: RayTables, views: Any, axes: list[int]) -> RayTables:
+    """Tables of some views, with axes exchanged."""
+    index = np.ix_(np.arange(len(tables.point))[views], axes)
+    changed: dict[str, Any] = {name: getattr(tables, name)[index] for name in RayTables._fields[:-2]}
+    return tables._replace(**changed, voxel=tables.voxel[axes])
 
 
 def plan(tables: RayTables, shape: tuple[int, int, int], columns: int, rows: int) -> RayPlan:
@@ -57,36 +59,42 @@ def plan(tables: RayTables, shape: tuple[int, int, int], columns: int, rows: int
     left, uprights = np.arange(len(tables.point)), []
     for axes in UPRIGHTS if rows >= FEWEST else ():
         order = list(axes)
-        turned = _each(tables, lambda t, order=order: np.ascontiguousarray(t[..., order]))
-        turned = turned._replace(voxel=tables.voxel[order])
-        some = _each(turned, lambda t, left=left: t[left])
-        apart = rays_upright.upright(some, (shape[order[0]], shape[order[1]], shape[order[2]]), columns, rows)
+        turned = _taken(tables, slice(None), order)
+        apart = rays_upright.upright(
+            _taken(tables, left, order), (shape[order[0]], shape[order[1]], shape[order[2]]), columns, rows
+        )
         if apart.any():
             uprights.append(Upright(axes, left[apart > 0], apart[apart > 0], turned))
         left = left[apart == 0]
     return RayPlan(tables, tuple(uprights), left)
 
 
-def forward(
-    volume: NDArray[np.float32], projections: NDArray[np.float32], rays: RayPlan, threads: int | None = None
-) -> None:
+def forward(volume: Any, projections: Any, rays: RayPlan, threads: int | None = None) -> None:
     """Project ``volume[y, x, z]`` into ``projections[view, column, row]`` (overwritten), both C-contiguous float32.
 
     Every ray is summed by itself: no result depends on the number of threads.
     """
+    array_module(volume, projections)
+    if on_device(volume):
+        from dtomo.kernels.cuda import rays as there
+
+        return there.forward(volume, projections, rays.tables)
     for part in rays.uprights:
         turned = np.ascontiguousarray(part.turned(volume))
         rays_upright.forward(turned, projections, part.tables, part.numbers, threads)
     rays_cpu.forward(volume, projections, rays.tables, rays.others, threads)
 
 
-def adjoint(
-    projections: NDArray[np.float32], volume: NDArray[np.float32], rays: RayPlan, threads: int | None = None
-) -> None:
+def adjoint(projections: Any, volume: Any, rays: RayPlan, threads: int | None = None) -> None:
     """Back-project ``projections[view, column, row]`` into ``volume[y, x, z]`` (overwritten): the exact transpose.
 
     A voxel is summed in a fixed order: no result depends on the number of threads.
     """
+    array_module(volume, projections)
+    if on_device(volume):
+        from dtomo.kernels.cuda import rays as there
+
+        return there.adjoint(projections, volume, rays.tables)
     volume[...] = 0
     for part in rays.uprights:
         view = part.turned(volume)

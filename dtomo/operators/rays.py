@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dtomo.arrays import empty_aligned, on_device
+from dtomo.arrays import array_module, empty_aligned, on_device
 from dtomo.errors import UserError
 from dtomo.geometry import VectorGeometry
 from dtomo.kernels import rays
@@ -54,11 +54,13 @@ class RayProjector(Projector):
         Rays and volume.
     dtype
         float32 or complex64.
+    like
+        An array of the kind that `zeros`, `row_sums` and their like shall return (see `ParallelProjector`).
 
     Raises
     ------
     UserError
-        Another dtype; in use: arrays on a device, of other shapes, or complex where the operator is real.
+        Another dtype; in use: arrays of other shapes, or complex where the operator is real.
 
     Notes
     -----
@@ -68,8 +70,8 @@ class RayProjector(Projector):
 
     separable = False
 
-    def __init__(self, geometry: VectorGeometry, dtype: DTypeLike = np.float32) -> None:
-        self.geometry, self.dtype = geometry, np.dtype(dtype)
+    def __init__(self, geometry: VectorGeometry, dtype: DTypeLike = np.float32, like: Any | None = None) -> None:
+        self.geometry, self.dtype, self.device = geometry, np.dtype(dtype), on_device(like)
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.complex64)):
             raise UserError(f"a projector works in float32 or complex64, not {self.dtype}")
         self.shape_in = geometry.shape
@@ -77,34 +79,38 @@ class RayProjector(Projector):
 
     def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "RayProjector":
         """The projector of some views (see `LinearOperator.of_views`)."""
-        return RayProjector(self.geometry.of_views(self._view_numbers(numbers)), self.dtype)
+        return self._of(self.geometry.of_views(self._view_numbers(numbers)))
 
     def coarser(self, factor: int) -> Coarser:
         """On voxels and pixels `factor` times as large (see `VectorGeometry.coarser`)."""
-        return Coarser(RayProjector(self.geometry.coarser(factor), self.dtype), int(factor), self.shape_in)
+        return Coarser(self._of(self.geometry.coarser(factor)), int(factor), self.shape_in)
+
+    def _of(self, geometry: VectorGeometry) -> "RayProjector":
+        other = RayProjector(geometry, self.dtype)
+        other.device = self.device
+        return other
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
         views, rows, columns = self.shape_out
-        out = empty_aligned((views, columns, rows), self.dtype, np)
+        out = empty_aligned((views, columns, rows), self.dtype, array_module(x))
         for part, result in self._parts(volume_inside_out(x), out):
             rays.forward(part, result, ray_plan(self.geometry))
         return np.swapaxes(out, 1, 2)
 
     def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
         slices, height, width = self.shape_in
-        out = empty_aligned((height, width, slices), self.dtype, np)
+        out = empty_aligned((height, width, slices), self.dtype, array_module(y))
         for part, result in self._parts(projections_inside_out(y), out):
             rays.adjoint(part, result, ray_plan(self.geometry))
         return np.moveaxis(out, -1, 0)
 
     def _parts(self, given: NDArray[Any], out: NDArray[Any]) -> Any:
         """Real arrays to read and to write; of complex ones the real and the imaginary parts, one after the other."""
-        if on_device(given):
-            raise UserError("the projector of rays works in host memory so far; move its arrays there")
         if self.dtype.kind != "c":
             yield given, out
             return
-        result = np.empty(out.shape, np.float32)
+        xp = array_module(given)
+        result = xp.empty(out.shape, np.float32)
         for name in ("real", "imag"):
-            yield np.ascontiguousarray(getattr(given, name)), result
+            yield xp.ascontiguousarray(getattr(given, name)), result
             setattr(out, name, result)
