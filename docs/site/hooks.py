@@ -2,7 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -10,6 +12,17 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
 """Pages that lie in the folder of the repository, and their names on the site."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Draw fences of the language ``math``, LaTeX, as MathML: browsers need no script for it, and GitHub reads both."""
+    fences = config.mdx_configs.setdefault("pymdownx.superfences", {}).setdefault("custom_fences", [])
+    fences.append({"name": "math", "class": "math", "format": _math})
+    return config
+
+
+def _math(source: str, *_: Any, **__: Any) -> str:
+    return f'<div class="math">{convert(source.strip(), display="block")}</div>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
