@@ -31,16 +31,37 @@ def in_pieces(function: Callable[..., object], *arrays: Any) -> None:
     views = [a if _is_number(a) or a.shape == shape else xp.broadcast_to(a, shape) for a in arrays]
     step = max(1, (_PIECE if xp is np else DEVICE_PIECE) // max(1, arrays[0].size // shape[axis]))
     pieces = -(-shape[axis] // step)
+    alike: list[Any] = [None] * len(views)
+    if xp is np and pieces > 1:
+        alike = [_alike(view, arrays[0], axis, step) for view in views]
+    before = (slice(None),) * axis
 
     def work(span: tuple[int, int]) -> None:
         for job in range(*span):
-            cut = (slice(None),) * axis + (slice(job * step, (job + 1) * step),)
-            function(*(view if _is_number(view) else view[cut] for view in views))
+            start, stop = job * step, min((job + 1) * step, shape[axis])
+            cut, first = (*before, slice(start, stop)), (*before, slice(stop - start))
+            function(*(
+                view if _is_number(view) else view[cut] if same is None else same[first]
+                for view, same in zip(views, alike)
+            ))  # fmt: skip
 
     if xp is np:
         run_jobs(work, pieces)
     else:
         work((0, pieces))
+
+
+def _alike(view: Any, like: Any, axis: int, step: int) -> Any:
+    """What is the same in all pieces but differs within them, written out as they lie in memory; else None.
+
+    NumPy then takes long runs in place of many short ones, one for each row of a factor of slices.
+    """
+    if _is_number(view) or view.strides[axis] != 0 or all(view.strides):
+        return None
+    cut = (slice(None),) * axis + (slice(step),)
+    piece = np.empty_like(like[cut], dtype=view.dtype)
+    piece[...] = view[cut]
+    return piece
 
 
 def _is_number(value: Any) -> bool:

@@ -40,3 +40,18 @@ def test_several_arrays_are_written():
     in_pieces(swap, one, two)
     assert np.array_equal(one, second)
     assert np.array_equal(two, first)
+
+
+def test_what_is_alike_in_all_pieces_is_written_out_once():
+    """A factor of each slice of a volume that has z innermost: pieces get it as long as they are themselves."""
+    volume = np.moveaxis(laws.draw((300, 200, 7)), -1, 0)
+    factor = laws.draw((7, 1, 1), seed=1)
+    expected, seen = volume * factor, []
+
+    def multiply(part, times):
+        seen.append((part.shape == times.shape, part.strides == times.strides or part.shape[1] == 1))
+        part *= times
+
+    in_pieces(multiply, volume, factor)
+    assert np.array_equal(volume, expected)
+    assert set(seen) == {(True, True)}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.algorithms.proximal import Proximal, check_strength, per_slice
-from dtomo.arrays import array_module
+from dtomo.arrays import array_module, single_precision
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import WaveletTransform
@@ -69,13 +69,14 @@ class Wavelets(Proximal):
         return self.strength * float(fine.sum(dtype=np.float64))
 
     def _shrunk(self, x: NDArray[Any], limit: Any) -> NDArray[Any]:
+        """In the place of the volume."""
         transform = self._transform(x)
-        coefficients = transform.forward(x)
+        coefficients = transform.take_apart(single_precision(x))
         corner = tuple(slice(n) for n in transform.corners[-1])
         coarse = coefficients[corner].copy()
         in_pieces(_shrink, coefficients, limit)
         coefficients[corner] = coarse
-        return transform.adjoint(coefficients)
+        return transform.put_together(coefficients)
 
     def _transform(self, x: NDArray[Any]) -> WaveletTransform:
         return WaveletTransform(
@@ -164,11 +165,17 @@ def _inner(columns: NDArray[Any]) -> NDArray[Any]:
     step = max(1, (1 << 20) // (patches * slices))
     for first in range(0, voxels, step):
         part = columns[:, first : first + step].astype(double)
-        total += np.conj(np.swapaxes(part, 1, 2)) @ part
+        other = np.conj(part) if np.iscomplexobj(part) else part  # itself: then BLAS forms half of the products
+        total += np.swapaxes(other, 1, 2) @ part
     return total
 
 
 def _shrink(values: NDArray[Any], limit: Any) -> None:
     """Magnitudes less `limit`, not below 0, in place."""
+    if not np.iscomplexobj(values):
+        within = np.minimum(values, limit)
+        np.maximum(within, -limit, out=within)
+        values -= within
+        return
     size = np.abs(values)
     values *= np.maximum(size - limit, 0) / np.maximum(size, np.float32(1e-30))

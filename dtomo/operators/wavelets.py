@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from dtomo.arrays import array_module, single_precision
 from dtomo.elementwise import DEVICE_PIECE
 from dtomo.errors import UserError
+from dtomo.kernels import wavelets
 from dtomo.operators.base import LinearOperator
 from dtomo.threads import run_jobs
 
 _PIECE = 1 << 17  # elements of one job
+_SHORTEST = 4  # values along the innermost axis of memory that are worth a kernel
 
 
 @lru_cache(maxsize=16)
@@ -90,31 +92,49 @@ class WaveletTransform(LinearOperator):
         self.axes = axes
 
     def _forward(self, x: NDArray[Any]) -> NDArray[Any]:
-        out = single_precision(x).copy(order="K")
-        for corner in self.corners[:-1]:
-            for axis in self.axes:
-                self._along(_split, out, corner, axis)
-        return out
+        return self.take_apart(single_precision(x).copy(order="K"))
 
     def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
-        out = single_precision(y).copy(order="K")
+        return self.put_together(single_precision(y).copy(order="K"))
+
+    def take_apart(self, volume: NDArray[Any]) -> NDArray[Any]:
+        """`forward` in the place of the volume, which is of the operator's dtype."""
+        for corner in self.corners[:-1]:
+            for axis in self.axes:
+                self._along(_split, wavelets.split, volume, corner, axis)
+        return volume
+
+    def put_together(self, coefficients: NDArray[Any]) -> NDArray[Any]:
+        """`adjoint` in the place of the coefficients."""
         for corner in self.corners[-2::-1]:
             for axis in self.axes:
-                self._along(_join, out, corner, axis)
-        return out
+                self._along(_join, wavelets.join, coefficients, corner, axis)
+        return coefficients
 
-    def _along(self, work: Callable[..., None], out: NDArray[Any], corner: tuple[int, ...], axis: int) -> None:
-        """One level along one axis, in place, in pieces across it."""
+    def _along(
+        self,
+        work: Callable[..., None],
+        kernel: Callable[..., None],
+        out: NDArray[Any],
+        corner: tuple[int, ...],
+        axis: int,
+    ) -> None:
+        """One level along one axis, in place: by a kernel where it can, else in pieces across the axis."""
         if corner[axis] < 2:
+            return
+        low = daubechies(self.moments).astype(np.float32)
+        on_host = array_module(out) is np
+        order = sorted(range(3), key=lambda k: (out.strides[k], -k), reverse=True)
+        memory = out.transpose(order)
+        if on_host and memory.flags.c_contiguous and order[2] != axis and corner[order[2]] >= _SHORTEST:
+            kernel(memory.view(np.float32), _lanes(corner, order, out.dtype), order.index(axis), low)
             return
         part = out[tuple(slice(n) for n in corner)]
         lines = np.moveaxis(part, axis, 0)
         others = [lines.strides[k] if lines.shape[k] > 1 else -1 for k in (1, 2)]
         cut = 1 + int(np.argmax(others))
         lines = np.moveaxis(lines, cut, 1)
-        low = daubechies(self.moments).astype(np.float32)
-        high = (low[::-1] * np.where(np.arange(len(low)) % 2, -1, 1)).astype(np.float32)
-        on_host = array_module(out) is np
+        high = wavelets.high_pass(low)
         step = max(1, (_PIECE if on_host else DEVICE_PIECE) * lines.shape[1] // max(lines.size, 1))
 
         def job(span: tuple[int, int]) -> None:
@@ -126,6 +146,12 @@ class WaveletTransform(LinearOperator):
             run_jobs(job, pieces)
         else:
             job((0, pieces))
+
+
+def _lanes(corner: tuple[int, ...], order: list[int], dtype: np.dtype[Any]) -> tuple[int, int, int]:
+    """A corner by the axes of memory, complex numbers as two values."""
+    one, two, three = (corner[k] for k in order)
+    return one, two, three * (2 if dtype.kind == "c" else 1)
 
 
 def _split(lines: NDArray[Any], low: NDArray[np.float32], high: NDArray[np.float32]) -> None:
