@@ -1,6 +1,8 @@
 """What MkDocs is told beside its settings: pages that lie elsewhere, links to them, fences of other readers."""
 
 import re
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ def _math(source: str, *_: Any, **__: Any) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take the pages of the repository's folder into the site."""
+    """Take the pages of the repository's folder into the site, and the one of the commands."""
+    sys.path.insert(0, str(ROOT))
+    commands = runpy.run_path(str(ROOT / "docs" / "site" / "commands.py"))
+    files.append(File.generated(config, "reference/commands.md", content=commands["page"]()))
     for name, page in FROM_ROOT.items():
         text = (ROOT / name).read_text("utf-8").replace("](docs/", "](")
         for other, there in FROM_ROOT.items():
