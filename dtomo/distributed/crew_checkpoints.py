@@ -46,6 +46,8 @@ class CrewCheckpoints:
         Sentences about checkpoints that could not be written or read.
     resumed
         The iteration that the run went on from; 0: from the beginning.
+    first
+        The residual norm that it began with, where it went on; else 0.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class CrewCheckpoints:
     ) -> None:
         self.peers, self.folder, self.made_with, self.schedule = peers, folder, dict(made_with or {}), schedule
         self.notes: list[str] = []
-        self.resumed = 0
+        self.resumed, self.first = 0, 0.0
 
     def restore(self) -> "State | None":
         """The newest state that all parties have whole.
@@ -66,8 +68,8 @@ class CrewCheckpoints:
         for number in self.peers.first(self._numbers()):
             store = self._store(self._path(number))
             found = store.restore()
-            if self._all(found is not None):
-                self.resumed = number
+            if self._all(found is not None) and found is not None:
+                self.resumed, self.first = number, float(found.residuals[0, 0])
                 return found
             self.notes += store.notes
         return None

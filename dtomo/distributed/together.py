@@ -7,6 +7,7 @@ computes does not depend on where the others are.
 
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from dtomo.operators import Peers
@@ -144,7 +145,7 @@ def run_parties(post: Post, parties: Sequence[Party], work: Work, failed: Callab
                     failed(why)
 
     threads = [
-        threading.Thread(target=one, args=(place, party), name=f"dtomo-party-{party.number}")
+        threading.Thread(target=copy_context().run, args=(one, place, party), name=f"dtomo-party-{party.number}")
         for place, party in enumerate(parties)
     ]
     for thread in threads:

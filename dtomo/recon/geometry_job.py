@@ -26,14 +26,14 @@ from dtomo.geometry import VectorGeometry
 from dtomo.io.output import unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
 from dtomo.memory import keep_memory
-from dtomo.operators.directed import needs_all_rows
-from dtomo.operators.voxels import rows_seen
 from dtomo.prep.flats import NormalizeReport
-from dtomo.recon import ahead, slabwise
+from dtomo.recon import ahead, coupled_job, slabwise
 from dtomo.recon.cost import BACKPROJECTING, CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
+from dtomo.recon.geometry_slab import GeometryJob
 from dtomo.recon.prepare import as_read, line_integrals
 from dtomo.recon.scans import check_usable, volume_dtype
 from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory
+from dtomo.recon.solvers import NEEDS
 from dtomo.runs import record
 from dtomo.runs.session import resumable
 from dtomo.settings import ReconSettings
@@ -45,25 +45,6 @@ if TYPE_CHECKING:
 FLOAT = 4
 HEIGHTS = (64, 48, 32, 16, 8, 4, 2, 1)
 """Slices of a slab that are tried, the largest that fits the memory is taken."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class GeometryJob:
-    """All that a task needs to know, but its slab."""
-
-    scan: io.Scan
-    settings: ReconSettings
-    geometry: VectorGeometry
-    scale: float
-    threads: int
-    output: Path
-    device_memory: int | None = None
-
-    def rows(self, slab: Slab) -> slice:
-        """Rows of the scan that a slab needs."""
-        if needs_all_rows(self.geometry):
-            return slice(0, self.geometry.rows)
-        return slice(*rows_seen(self.geometry, (slab.start, slab.stop)))
 
 
 def check_geometry(scan: io.Scan, settings: ReconSettings) -> VectorGeometry:
@@ -80,11 +61,12 @@ def check_geometry(scan: io.Scan, settings: ReconSettings) -> VectorGeometry:
             f"--algorithm fdk reconstructs scans that hold their geometry, but {scan.path} is a plain parallel beam; "
             "use fbp"
         )
-    if settings.algorithm not in ("fbp", "fdk"):
-        raise UserError(f"--algorithm {settings.algorithm} does not take the geometry of {scan.path} yet; use fdk")
     for name, given in (("--center", settings.center != "auto"), ("--fold yes", settings.fold == "yes")):
         if given:
             raise UserError(f"{name} belongs to a parallel beam, but {scan.path} says where source and detector lie")
+    if settings.algorithm in NEEDS:
+        coupled_job.check(scan, settings, geometry)
+        return geometry
     algorithms.check_fdk(
         np.broadcast_to(np.float32(0), scan.shape), geometry, filter=settings.filter, padding=settings.padding
     )
@@ -138,7 +120,10 @@ def run_geometry(
             writer = _create(job, begun, inputs, resumed=found is not None, overwrite=overwrite)
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             job = dataclasses.replace(job, output=writer.path)
-            summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
+            if settings.algorithm in NEEDS:
+                summaries = coupled_job.send_out(client, job, plan, begun, writer.shape, quiet=quiet)
+            else:
+                summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
             stack.close()
             writer.finish()
     summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say)
@@ -153,6 +138,8 @@ def plan_of(scan: io.Scan, settings: ReconSettings, resources: Resources) -> Pla
 
 def make_plan(job: GeometryJob, resources: Resources, height: int | None = None) -> Plan:
     """The plan of a run: the highest slabs that fit the memory of a worker, or those of a run before."""
+    if job.settings.algorithm in NEEDS:
+        return coupled_job.make_plan(job, resources, height)
     depth = job.geometry.shape[0]
     fixed = height or job.settings.slab
     most = min(fixed or slab_height(depth, resources.workers), depth)

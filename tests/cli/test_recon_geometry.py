@@ -99,7 +99,6 @@ def test_the_plan_and_info_know_the_geometry(here, cone, tmp_path):
 def test_refusals(here, cone, scan, tmp_path):
     helix = simulate_geometry_scan(tmp_path / "helix.h5", "helix", size=16, angles=30)
     for words, sentence in (
-        ((cone.path, "out.zarr", "--algorithm", "sirt"), "sirt does not take the geometry"),
         ((cone.path, "out.zarr", "--center", 8), "--center belongs to a parallel beam"),
         ((cone.path, "out.zarr", "--fold", "yes"), "--fold yes belongs to a parallel beam"),
         ((cone.path, "out.zarr", "--filter", "none"), "no filter 'none'"),
