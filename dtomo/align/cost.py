@@ -17,7 +17,7 @@ from dtomo.io.tilts.aligned import TOGETHER
 
 PROGRAMS, CLIENT = 330_000_000, 400_000_000
 """Python, libraries and compiled kernels in a worker and in the client, as measured, rounded up."""
-DATA_ARRAYS, VOLUMES = 8.5, 5
+DATA_ARRAYS, VOLUMES = 8.5, 4
 """Arrays of a band's views, and of its volume, at the worst moment."""
 READING = 3
 """Arrays of the raw views that are read together."""
