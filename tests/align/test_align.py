@@ -73,7 +73,7 @@ def test_aligned_views_make_the_sample():
     assert error < 0.2 * worse
 
 
-def test_the_missing_wedge_lies_where_no_view_was_taken():  # C24
+def test_c24_the_missing_wedge_lies_where_no_view_was_taken():
     tilts = np.arange(-60.0, 1.0, 3.0)
     views, truth = moved_views(tilts, most=4.0)
     found = align(views, tilts)

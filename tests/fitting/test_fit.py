@@ -45,7 +45,7 @@ def test_any_number_of_workers_gives_the_same_bits(kind: str, fitting_client: An
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
-def test_imaginary_parts_are_kept(workers: int, fitting_client: Any) -> None:
+def test_c16_imaginary_parts_are_kept(workers: int, fitting_client: Any) -> None:
     where = {"client": fitting_client, "workers": workers} if workers else {}
     model = C16()
     dtomo.fit(model, np.zeros(7), epochs=40, batch=None, block=2, optimizer=SGD(rate=0.2), validation=0, **where)

@@ -68,7 +68,7 @@ def test_what_is_under_the_mask_is_never_looked_at(
 
 
 @pytest.mark.parametrize(("kind", "options"), ENGINES)
-def test_an_imaginary_part_comes_back(kind: type[Engine], options: dict[str, Any]) -> None:
+def test_c16_an_imaginary_part_comes_back(kind: type[Engine], options: dict[str, Any]) -> None:
     """C16: from a flat, real object and a real probe to the phases of the truth."""
     scan = small_scan(size=24, side=5, step=3.0)
     guess = {**scan.guess, "probe": scan.truth["probe"]}

@@ -84,7 +84,7 @@ def test_shifts_are_found_by_trial_and_gradient() -> None:
     assert np.sqrt(((rows - rows.mean()) ** 2).mean()) < 0.3 < np.sqrt((wrong[:, 0] ** 2).mean())
 
 
-def test_purely_imaginary_and_real_volumes_come_at_one_rate() -> None:
+def test_c16_purely_imaginary_and_real_volumes_come_at_one_rate() -> None:
     """C16: no part of a complex gradient is lost."""
     losses = []
     for turn in (1.0, 1j):
