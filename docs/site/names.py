@@ -15,5 +15,5 @@ class Exported(griffe.Extension):
             self.on_package(pkg=module)
         for name in {str(name) for name in pkg.exports or ()} & inside.keys():
             meant = inside[name].members.get(name)
-            if meant is not None and not isinstance(meant, griffe.Module):
+            if meant is not None and not isinstance(meant, griffe.Module) and not inside[name].is_init_module:
                 pkg.members[name] = griffe.Alias(name, meant, parent=pkg)
