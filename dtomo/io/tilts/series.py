@@ -109,7 +109,9 @@ def read_tilts(path: Path, views: int, *, named: bool = False) -> Tilts:
     if size is None and extended.pixel_size is not None:
         size = extended.pixel_size, f"{path}: {extended.kind}"
     for item in _beside(path, ".xf"):
-        notes.append(f"{item} lies beside {path} and is not used; dtomo.io.tilts.read_alignment reads it")
+        notes.append(
+            f"{item} lies beside {path} and is not used; dtomo recon takes it by --alignment, dtomo align by --begin"
+        )
     if not tables:
         return Tilts(None, "", size, axis, tuple(inputs), tuple(notes))
     first = tables[0]

@@ -88,7 +88,7 @@ def test_another_number_of_views(tmp_path, suffix):
 def test_a_transform_that_is_not_used_is_told_of(tmp_path):
     path = files.tlt(tmp_path / "a.tlt") and files.stack(tmp_path / "a.mrc")
     (tmp_path / "a.xf").write_text("1 0 0 1 0 0\n" * 5)
-    assert any("a.xf lies beside" in note and "read_alignment" in note for note in dtomo.open(path).warnings)
+    assert any("a.xf lies beside" in note and "--alignment" in note for note in dtomo.open(path).warnings)
 
 
 @pytest.mark.parametrize(
