@@ -12,6 +12,7 @@ from dtomo.algorithms.iteration import (
     Result,
     arranged,
     check_problem,
+    grazing,
     inverse,
     starting_point,
 )
@@ -164,7 +165,8 @@ class _Mlem(IterativeMethod):
     def __init__(self, views: Views, initial: NDArray[Any] | None) -> None:
         operator = self.operator = views.operator
         self.initial = initial
-        self.data, self.weights = arranged(*views[:3])
+        data, self.weights = arranged(*views[:3])
+        self.data = _of_seen(operator, data)
         self.background = None if views.background is None else operator.arrange(views.background)
         self.sensitivity = inverse(operator.column_sums(self.weights)).astype(np.float32)
         self.expected: NDArray[Any] | None = None
@@ -194,12 +196,17 @@ class _Osem(IterativeMethod):
     def __init__(self, views: Views, initial: NDArray[Any] | None, subsets: int) -> None:
         self.operator, self.initial = views.operator, initial
         self.subsets = Subsets(views, subsets)
-        self.sensitivities = [
-            inverse(part.operator.column_sums(part.weights)).astype(np.float32) for part in self.subsets.parts
-        ]
+        self.subsets.parts = [part._replace(data=_of_seen(part.operator, part.data)) for part in self.subsets.parts]
+        self.sensitivities = []
+        for part in self.subsets.parts:
+            sums = part.operator.column_sums(part.weights)
+            unseen = grazing(part.operator, sums)
+            self.sensitivities.append(np.where(unseen, 0, inverse(sums)).astype(np.float32))
 
     def begin(self) -> None:
         self.solution = _positive_start(self.operator, self.initial)
+        if self.initial is None:  # nothing where no view sees anything
+            self.solution *= np.logical_or.reduce([sums > 0 for sums in self.sensitivities])
         self.met = self.subsets.squared_misfit(self.solution)
 
     def misfit(self) -> NDArray[np.float64]:
@@ -214,7 +221,7 @@ class _Osem(IterativeMethod):
                 expected += background
             met += squared_distance(operator, expected, data, weights)
             in_pieces(_ratio, expected, data, 1 if weights is None else weights)
-            _multiply(self.operator, self.solution, operator.adjoint(expected), sensitivity, active)
+            _multiply(self.operator, self.solution, operator.adjoint(expected), sensitivity, active, kept=True)
         self.met = np.where(active, met, self.met)
 
 
@@ -225,6 +232,13 @@ def squared_distance(
     difference = np.empty_like(one)
     in_pieces(lambda d, a, b: np.subtract(a, b, out=d), difference, one, two)
     return operator.dot_out(difference, difference if weights is None else difference * weights)
+
+
+def _of_seen(operator: LinearOperator, data: NDArray[Any]) -> NDArray[Any]:
+    """Counts of rays that only touch the volume are 0: a voxel in one's way would have to send them all."""
+    sums = operator.row_sums()
+    touching = grazing(operator, sums) & (sums > 0)
+    return operator.arrange(np.where(touching, 0, data)) if touching.any() else data
 
 
 def _positive_start(operator: LinearOperator, initial: NDArray[Any] | None) -> NDArray[Any]:
@@ -252,11 +266,13 @@ def _multiply(
     factor: NDArray[Any],
     sensitivity: NDArray[Any],
     active: NDArray[np.bool_],
+    *,
+    kept: bool = False,
 ) -> None:
-    """x *= factor * sensitivity, where slices are active"""
+    """x *= factor * sensitivity, where slices are active; with `kept`, voxels that these views do not see stay."""
 
     def work(x: NDArray[Any], factor: NDArray[Any], sensitivity: NDArray[Any], going: Any) -> None:
         factor *= sensitivity
-        np.copyto(x, x * factor, where=going)
+        np.copyto(x, x * factor, where=going & (sensitivity > 0) if kept else going)
 
     in_pieces(work, solution, factor, sensitivity, operator.factor_in(active) > 0)

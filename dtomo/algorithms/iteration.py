@@ -349,6 +349,24 @@ def arranged(
     return data, operator.arrange(weights).real
 
 
+GRAZING = 1e-4
+"""A ray that is so much of the longest one in the volume only touches it: whether it does is decided by rounding."""
+
+
+def grazing(operator: LinearOperator, sums: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rays, by their sums of rows, see nothing or only touch the volume: what they measured says nothing of it.
+
+    Divided by its sum a ray counts as much as any other, however short it is.
+    """
+    return sums <= GRAZING * operator.largest(float(sums.max()))
+
+
+def inverse_rows(operator: LinearOperator) -> NDArray[np.float32]:
+    """1 / row sums of A, 0 where rays are `grazing`."""
+    sums = operator.row_sums()
+    return np.where(grazing(operator, sums), 0, inverse(sums)).astype(np.float32)
+
+
 def inverse(values: NDArray[Any]) -> NDArray[Any]:
     """1 / values where they are positive, else 0."""
     small = values < 1e-30

@@ -13,6 +13,7 @@ from dtomo.algorithms.iteration import (
     arranged,
     check_bounds,
     inverse,
+    inverse_rows,
     starting_point,
 )
 from dtomo.algorithms.proximal import Bounds
@@ -103,7 +104,7 @@ class _Sirt(IterativeMethod):
     ) -> None:
         operator = self.operator = views.operator
         self.initial, self.bounds = initial, Bounds(*bounds)
-        rows = inverse(operator.row_sums()).astype(np.float32)
+        rows = inverse_rows(operator)
         self.data, self.weights = arranged(*views[:3])
         self.columns = (relaxation * inverse(operator.column_sums(self.weights))).astype(np.float32)
         self.rows = rows if self.weights is None else self.weights * rows

@@ -14,6 +14,7 @@ from dtomo.algorithms.iteration import (
     arranged,
     check_bounds,
     inverse,
+    inverse_rows,
     starting_point,
 )
 from dtomo.algorithms.proximal import Bounds
@@ -181,7 +182,7 @@ class _OsSart(IterativeMethod):
         self.rows = []
         largest: Any = 0.0
         for operator, _, weights, _ in self.subsets.parts:
-            self.rows.append(inverse(operator.row_sums()).astype(np.float32))
+            self.rows.append(inverse_rows(operator))
             largest = np.maximum(largest, operator.column_sums(weights))
         self.columns = (relaxation * inverse(largest)).astype(np.float32)
 

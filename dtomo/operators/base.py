@@ -95,6 +95,10 @@ class LinearOperator(abc.ABC):
 
         return Differences(self.shape_in, spacing, self.dtype, self.device)  # type: ignore[arg-type]
 
+    def largest(self, here: float) -> float:
+        """The largest value in all parts of the problem: that here, for an operator that has all of it."""
+        return here
+
     def anywhere(self, here: bool) -> bool:
         """Whether something is so in any part of the problem: here, for an operator that has all of it."""
         return here

@@ -81,6 +81,10 @@ class Masked(LinearOperator):
         """Those of the operator."""
         return self.operator.differences(spacing)
 
+    def largest(self, here: float) -> float:
+        """As the operator."""
+        return self.operator.largest(here)
+
     def anywhere(self, here: bool) -> bool:
         """As the operator."""
         return self.operator.anywhere(here)

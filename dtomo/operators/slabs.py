@@ -127,6 +127,10 @@ class OfSeveral(Projector):
         """Differences that go on into the neighbours' slabs."""
         return SlabDifferences(self.shape_in, spacing, self.dtype, self.peers)
 
+    def largest(self, here: float) -> float:
+        """The largest value that any of the peers has."""
+        return float(max(self.peers.gathered(here)))
+
     def anywhere(self, here: bool) -> bool:
         """Whether it is so with any of the peers."""
         return bool(self.peers.total(np.array([float(here)]))[0])

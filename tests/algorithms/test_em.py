@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dtomo.algorithms import mlem
+from dtomo.algorithms import mlem, osem
 from dtomo.errors import UserError
-from dtomo.geometry import ParallelBeam
-from dtomo.operators import ParallelProjector
+from dtomo.geometry import ParallelBeam, cone_beam
+from dtomo.operators import ParallelProjector, RayProjector
 from tests import laws
 
 GEOMETRY = ParallelBeam(np.arange(10) * 18.0, 14, 6.2, width=10, height=10)
@@ -78,3 +78,15 @@ def test_what_are_no_counts(problem, change, said):
         mlem(operator, data.astype(np.float32), **change)
     with pytest.raises(UserError, match="counts, which are real"):
         mlem(ParallelProjector(GEOMETRY, 2, np.complex64), counts)
+
+
+def test_a_subset_that_does_not_see_a_voxel_leaves_it() -> None:
+    """On a helix each subset sees some of the slices."""
+    geometry = cone_beam(
+        np.arange(-450, 451, 30.0), 6, 12, source_axis=60, source_detector=90, pixel=1.6, rise=5, shape=(12, 8, 8),
+        voxel=1.0,
+    )  # fmt: skip
+    operator = RayProjector(geometry)
+    body = np.ones(geometry.shape, np.float32)
+    found = osem(operator, operator.forward(body), subsets=5, iterations=5).solution
+    assert np.abs(found - 1).mean() < 0.05
