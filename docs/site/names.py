@@ -14,6 +14,5 @@ class Exported(griffe.Extension):
         for module in inside.values():
             self.on_package(pkg=module)
         for name in {str(name) for name in pkg.exports or ()} & inside.keys():
-            meant = inside[name].members.get(name)
-            if meant is not None and not isinstance(meant, griffe.Module) and not inside[name].is_init_module:
-                pkg.members[name] = griffe.Alias(name, meant, parent=pkg)
+            if pkg.imports.get(name) == f"{inside[name].path}.{name}":
+                pkg.members[name] = griffe.Alias(name, inside[name].members[name], parent=pkg)

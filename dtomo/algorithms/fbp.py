@@ -65,7 +65,8 @@ def fbp(
 
     Returns
     -------
-    Volume ``(z, y, x)``, float32 or complex64, per voxel length.
+    array
+        Volume ``(z, y, x)``, float32 or complex64, per voxel length.
 
     Raises
     ------

@@ -52,7 +52,8 @@ def fdk(
 
     Returns
     -------
-    Volume ``(z, y, x)``, float32 or complex64, per unit of length of the geometry.
+    array
+        Volume ``(z, y, x)``, float32 or complex64, per unit of length of the geometry.
 
     Raises
     ------

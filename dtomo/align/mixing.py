@@ -27,7 +27,8 @@ def mixed(pairs: Sequence[Pair]) -> NDArray[np.float64]:
 
     Returns
     -------
-    A step of that shape; of a single pair, its step.
+    array
+        A step of that shape; of a single pair, its step.
     """
     places, steps = (np.stack([pair[k].ravel() for pair in pairs[-DEPTH - 1 :]]) for k in range(2))
     last = steps[-1]

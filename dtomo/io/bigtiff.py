@@ -36,7 +36,8 @@ def create_bigtiff(
 
     Returns
     -------
-    Offset of the data in bytes, and the dtype they are stored in.
+    tuple
+        Offset of the data in bytes, and the dtype they are stored in.
 
     Raises
     ------

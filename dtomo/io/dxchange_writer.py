@@ -60,7 +60,8 @@ def write_dxchange(
 
     Returns
     -------
-    The path written.
+    Path
+        The path written.
 
     Raises
     ------

@@ -169,7 +169,8 @@ def create_em(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[i
 
     Returns
     -------
-    Offset of the data in bytes, and the dtype they are stored in.
+    tuple
+        Offset of the data in bytes, and the dtype they are stored in.
 
     Raises
     ------

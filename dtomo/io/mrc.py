@@ -220,8 +220,8 @@ def create_mrc(
 
     Returns
     -------
-    Offset of the data in bytes, and the dtype they are stored in (uint8 is stored as uint16, float64 as
-    float32).
+    tuple
+        Offset of the data in bytes, and the dtype they are stored in (uint8 is stored as uint16, float64 as float32).
 
     Raises
     ------

@@ -50,7 +50,8 @@ def check_output(
 
     Returns
     -------
-    The path with links and ``..`` resolved.
+    Path
+        The path with links and ``..`` resolved.
 
     Raises
     ------

@@ -251,7 +251,8 @@ class Staging:
 
         Returns
         -------
-        What to work with: cut as the store is.
+        Staging
+            What to work with: cut as the store is.
 
         Raises
         ------

@@ -177,7 +177,8 @@ def new_zarr_scan(
     """A new scan in the layout above; gives its array of projections (angle, row, column), to be filled.
 
     Chunks hold 32 angles, 64 rows and 1024 columns: whole ones are to be written. The store is marked unfinished
-    until the end of the ``with``, and stays so after an error.
+    until the end of the ``with``, and stays so after an error. Parameters that are not named here are those of
+    `write_dxchange`.
 
     Parameters
     ----------
@@ -185,8 +186,6 @@ def new_zarr_scan(
         Of the projections.
     extra
         Further group attributes (JSON values).
-
-    Others are those of `write_dxchange`.
 
     Raises
     ------

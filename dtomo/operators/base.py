@@ -28,6 +28,8 @@ class LinearOperator(abc.ABC):
         Whether the arrays that the operator makes of its own (`zeros`, `row_sums`, `factor_in`, …) lie on a GPU.
         `forward` and `adjoint` return their results where their arguments lie.
 
+    Notes
+    -----
     A *separable* operator acts on every slice alike and by itself: its inner products are taken slice by slice, so
     that an iterative method treats each slice as a problem of its own and the result of a slice does not depend on
     which others were computed with it.

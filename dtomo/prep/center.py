@@ -98,8 +98,8 @@ def find_center(
     Parameters
     ----------
     projections
-        (angle, row, column) attenuation or other line integrals, finite; of complex ones the :func:`main_part` is
-        taken. See :func:`rows_for_center` for the rows to take.
+        (angle, row, column) attenuation or other line integrals, finite; of complex ones the `main_part` is
+        taken. See `rows_for_center` for the rows to take.
     angles
         Degrees, one per view; any order, uneven and repeated ones allowed.
     search
@@ -110,7 +110,8 @@ def find_center(
 
     Returns
     -------
-    The estimate; `center` is NaN, and `message` says why, where the data cannot tell.
+    CenterEstimate
+        The estimate; `center` is NaN, and `message` says why, where the data cannot tell.
 
     Raises
     ------
@@ -180,7 +181,8 @@ def main_part(projections: NDArray[Any]) -> NDArray[np.float32]:
 
     Returns
     -------
-    (angle, row, column) float32.
+    array
+        (angle, row, column) float32.
     """
     turned: NDArray[Any] = np.array(projections)
     if np.iscomplexobj(turned):

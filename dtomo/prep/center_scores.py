@@ -104,7 +104,8 @@ def mirror_correlation(projections: NDArray[np.float32], angles: NDArray[np.floa
 
     Returns
     -------
-    The scores at half columns, and by how many degrees the pairs miss half a turn; None without a pair.
+    tuple
+        The scores at half columns, and by how many degrees the pairs miss half a turn; None without a pair.
     """
     missed = 0.0
     try:

@@ -141,7 +141,8 @@ def average_frames(
 
     Returns
     -------
-    (row, column), float32.
+    array
+        (row, column), float32.
 
     Raises
     ------
@@ -243,7 +244,7 @@ def normalize(
     average
         "mean" or "median" over the frames of flats and of darks.
     bad_pixels
-        (row, column), True for pixels to treat as dead too (see :func:`find_bad_pixels`).
+        (row, column), True for pixels to treat as dead too (see `find_bad_pixels`).
     air_columns
         Number of columns at the left and right edge that see no object. Each line is divided by the straight
         line through their means, so that air has transmission 1 whatever the beam did. A zero leaves a side
@@ -255,7 +256,8 @@ def normalize(
 
     Returns
     -------
-    (angle, row, column) float32, and what was repaired.
+    tuple
+        (angle, row, column) float32, and what was repaired.
 
     Raises
     ------
@@ -330,7 +332,7 @@ def _device_lines(
 def minus_log(
     transmission: NDArray[Any], *, out: NDArray[np.float32] | None = None
 ) -> tuple[NDArray[np.float32], NormalizeReport]:
-    """Attenuation, -ln of the transmission, with the repairs of :func:`normalize`.
+    """Attenuation, -ln of the transmission, with the repairs of `normalize`.
 
     Parameters
     ----------
@@ -341,7 +343,8 @@ def minus_log(
 
     Returns
     -------
-    (angle, row, column) float32, and what was repaired.
+    tuple
+        (angle, row, column) float32, and what was repaired.
     """
     return normalize(transmission, minus_log=True, out=out)
 
@@ -385,7 +388,8 @@ def find_bad_pixels(
 
     Returns
     -------
-    (row, column), True where bad; to be passed to :func:`normalize`.
+    array
+        (row, column), True where bad; to be passed to `normalize`.
     """
     given = flats if flats is not None else darks
     if given is None:

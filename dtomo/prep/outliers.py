@@ -41,7 +41,8 @@ def remove_outliers(
 
     Returns
     -------
-    (angle, row, column) float32, and how many values were replaced.
+    tuple
+        (angle, row, column) float32, and how many values were replaced.
     """
     if not threshold > 0:
         raise UserError(f"the threshold of outliers must be positive, not {threshold}")

@@ -57,13 +57,14 @@ def extend(
     left, right
         Columns to add.
     mode
-        See :func:`extension_weights`.
+        See `extension_weights`.
     out
         float32 array (…, left + column + right) to write to.
 
     Returns
     -------
-    (…, left + column + right) float32, where the projections lie. Peak memory: the result.
+    array
+        (…, left + column + right) float32, where the projections lie. Peak memory: the result.
     """
     data = projections if is_array(projections) else np.asarray(projections)
     xp = array_module(data, out)

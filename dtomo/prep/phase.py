@@ -113,7 +113,7 @@ def paganin_halo_rows(
     """Rows needed above and below a slab so that the filtered rows do not feel its border.
 
     The filter's line response falls as ``exp(-|row| / L)``; the halo ends where what is left outside is below
-    `tolerance` of the contrast. Parameters as for :func:`paganin`.
+    `tolerance` of the contrast. Parameters as for `paganin`.
     """
     length = paganin_length(
         energy=energy,
@@ -152,7 +152,7 @@ def paganin(
     The transmission is divided in Fourier space by ``1 + L² k²``, with the frames continued by mirror images
     on all sides (a cosine transform), then the negative logarithm is taken.
 
-    The result's rows depend on rows further away: give slabs with a halo (:func:`paganin_halo_rows`), which
+    The result's rows depend on rows further away: give slabs with a halo (`paganin_halo_rows`), which
     `halo` cuts off again. Slabs then agree to the tolerance of the halo, not to the bit; the bits are the
     same for the same rows, whatever the number of threads. Peak memory: the float32 result and three frames
     per thread; on a device eight frames, or 256 MiB if that is more. There the result agrees with the CPU's to the
@@ -182,7 +182,8 @@ def paganin(
 
     Returns
     -------
-    (angle, row - halo, column) float32.
+    array
+        (angle, row - halo, column) float32.
 
     Raises
     ------

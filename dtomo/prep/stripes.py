@@ -92,7 +92,8 @@ def remove_stripes(
 
     Returns
     -------
-    float32, shape and order of the input.
+    array
+        float32, shape and order of the input.
 
     Raises
     ------

@@ -60,7 +60,8 @@ def line_integrals(
 
     Returns
     -------
-    (angle, row, column) float32, or complex64 where the scan is complex, and what was repaired.
+    tuple
+        (angle, row, column) float32, or complex64 where the scan is complex, and what was repaired.
     """
     read = _arriving(read or scan.read, arrive)
     if scan.values == "integrals":

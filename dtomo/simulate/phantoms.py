@@ -99,7 +99,8 @@ class Phantom:
 
         Returns
         -------
-        (z, y, x) float32. A slice is the cut at the voxel's middle height.
+        array
+            (z, y, x) float32. A slice is the cut at the voxel's middle height.
         """
         chosen = _heights(size, slices, rows)
         width = size if width is None else width
@@ -137,7 +138,8 @@ class Phantom:
 
         Returns
         -------
-        (angle, row, column) float32, in units of value times voxels.
+        array
+            (angle, row, column) float32, in units of value times voxels.
         """
         radians = np.deg2rad(np.atleast_1d(np.asarray(angles, np.float64)))
         columns = size if columns is None else columns

@@ -45,7 +45,8 @@ def ray_integrals(
 
     Returns
     -------
-    (view, row, column) float32.
+    array
+        (view, row, column) float32.
     """
     unit = unit_of(geometry) if unit is None else unit
     chosen = geometry if views is None else geometry.of_views(views)

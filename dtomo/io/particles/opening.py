@@ -84,7 +84,8 @@ def read_particles(path: str | os.PathLike[str], *, format: str | None = None, *
 
     Returns
     -------
-    The list; ``origin.notes`` says in sentences how it was read.
+    Particles
+        The list; ``origin.notes`` says in sentences how it was read.
 
     Raises
     ------

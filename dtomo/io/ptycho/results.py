@@ -71,7 +71,8 @@ def write_results(path: str | os.PathLike[str], result: PtychoResult, *, overwri
 
     Returns
     -------
-    The path written.
+    Path
+        The path written.
 
     Raises
     ------
