@@ -3,7 +3,7 @@
 There all rays of a column cross a plane of their main axis (x or y) between the same two lines of voxels, and their
 heights are evenly apart: the two lines, interpolated, are read at these heights (`ray_lanes.read_lines`), or receive
 what the pixels give (`ray_lanes.SPREAD`). Heights are whole numbers of 2^-24 voxels in both directions, so that the
-weights agree.
+weights agree; so are the steps from row to row, which puts the outermost of 2000 rows off by at most 3e-5 of a voxel.
 
 Forward, a job is some columns of some views, which take what each tile of voxels gives them; a tile is packed once,
 with zeros around its lines. Backward, a job is a tile, which takes what each view gives it; what reaches it of a view
