@@ -1,5 +1,6 @@
 """Maximum likelihood of counts by expectation maximisation, with all views at once or in ordered subsets."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dtomo.algorithms.subsets import Subsets, check_subsets
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
+from dtomo.operators.updates import multiply_scaled
 
 
 def mlem(
@@ -184,7 +186,7 @@ class _Mlem(IterativeMethod):
         expected, self.expected = self.expected, None
         assert expected is not None
         in_pieces(_ratio, expected, self.data, 1 if self.weights is None else self.weights)
-        _multiply(self.operator, self.solution, self.operator.adjoint(expected), self.sensitivity, active)
+        _multiply(self.operator, self.solution, expected, self.sensitivity, active)
 
 
 class _Osem(IterativeMethod):
@@ -221,7 +223,7 @@ class _Osem(IterativeMethod):
                 expected += background
             met += squared_distance(operator, expected, data, weights)
             in_pieces(_ratio, expected, data, 1 if weights is None else weights)
-            _multiply(self.operator, self.solution, operator.adjoint(expected), sensitivity, active, kept=True)
+            _multiply(operator, self.solution, expected, sensitivity, active, kept=True)
         self.met = np.where(active, met, self.met)
 
 
@@ -263,16 +265,15 @@ def _ratio(expected: NDArray[Any], data: NDArray[Any], weights: Any) -> None:
 def _multiply(
     operator: LinearOperator,
     solution: NDArray[Any],
-    factor: NDArray[Any],
+    ratio: NDArray[Any],
     sensitivity: NDArray[Any],
     active: NDArray[np.bool_],
     *,
     kept: bool = False,
 ) -> None:
-    """x *= factor * sensitivity, where slices are active; with `kept`, voxels that these views do not see stay."""
-
-    def work(x: NDArray[Any], factor: NDArray[Any], sensitivity: NDArray[Any], going: Any) -> None:
-        factor *= sensitivity
-        np.copyto(x, x * factor, where=going & (sensitivity > 0) if kept else going)
-
-    in_pieces(work, solution, factor, sensitivity, operator.factor_in(active) > 0)
+    """x *= sensitivity Aᵀ ratio, where slices are active; with `kept`, voxels that these views do not see stay."""
+    work = partial(multiply_scaled, kept=kept)
+    if active.all():
+        operator.adjoint_into(ratio, work, solution, sensitivity)
+    else:
+        operator.adjoint_into(ratio, work, solution, sensitivity, operator.factor_in(active) > 0)

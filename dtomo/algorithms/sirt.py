@@ -22,6 +22,7 @@ from dtomo.algorithms.stopping import Stop, Views
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
+from dtomo.operators.updates import add_scaled
 
 
 def sirt(
@@ -129,15 +130,11 @@ class _Sirt(IterativeMethod):
         residual, self.residual = self.residual, None
         assert residual is not None
         in_pieces(_scale, residual, self.rows)
-        update = self.operator.adjoint(residual)
-        del residual
         columns = self.columns if active.all() else self.columns * self.operator.factor_in(active)
-        in_pieces(self._add, self.solution, update, columns)
+        self.operator.adjoint_into(residual, self._add, self.solution, columns)
 
-    def _add(self, solution: NDArray[Any], update: NDArray[Any], factor: NDArray[Any]) -> None:
-        update *= factor
-        solution += update
-        self.bounds.clip(solution)
+    def _add(self, update: NDArray[Any], solution: NDArray[Any], factor: NDArray[Any]) -> None:
+        add_scaled(update, solution, factor, self.bounds.lower, self.bounds.upper)
 
 
 def _subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:

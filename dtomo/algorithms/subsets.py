@@ -23,6 +23,7 @@ from dtomo.algorithms.stopping import Stop, Views, part_of
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
+from dtomo.operators.updates import add_scaled
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -203,14 +204,11 @@ class _OsSart(IterativeMethod):
             weighted = residual if weights is None else residual * weights
             met += operator.dot_out(residual, weighted)
             in_pieces(_scale, weighted, rows)
-            del residual
-            in_pieces(self._add, self.solution, operator.adjoint(weighted), columns)
+            operator.adjoint_into(weighted, self._add, self.solution, columns)
         self.met = np.where(active, met, self.met)
 
-    def _add(self, solution: NDArray[Any], update: NDArray[Any], factor: NDArray[Any]) -> None:
-        update *= factor
-        solution += update
-        self.bounds.clip(solution)
+    def _add(self, update: NDArray[Any], solution: NDArray[Any], factor: NDArray[Any]) -> None:
+        add_scaled(update, solution, factor, self.bounds.lower, self.bounds.upper)
 
 
 def _subtract(residual: NDArray[Any], data: NDArray[Any]) -> None:

@@ -44,3 +44,8 @@ def adjoint(sinogram: Any, volume: Any, rays: Rays, threads: int | None = None) 
 
         return parallel.adjoint(sinogram, volume, rays)
     return parallel_cpu.adjoint(sinogram, volume, rays, threads)
+
+
+def adjoint_tiles(sinogram: Any, shape: tuple[int, int, int], rays: Rays, finish: parallel_cpu.Finish) -> bool:
+    """As `parallel_cpu.adjoint_tiles`; False, nothing done, on a device as well."""
+    return not on_device(sinogram) and parallel_cpu.adjoint_tiles(sinogram, shape, rays, finish)

@@ -10,12 +10,15 @@ it has the same bits in a group of any size and on any number of threads.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dtomo.arrays import empty_aligned
 from dtomo.kernels import parallel_few
 from dtomo.kernels.bounds import inside, room, strip_bounds, tile_tables
 from dtomo.kernels.compiling import kernel
@@ -23,6 +26,8 @@ from dtomo.kernels.lanes import accumulate_pairs, copy_group
 from dtomo.kernels.vectors import VECTOR
 from dtomo.kernels.weights import BLOCK, FRACTION, ONE, ColumnTables, Rays, column_pairs, ray_pairs
 from dtomo.threads import run_jobs
+
+Finish = Callable[[NDArray[np.float32], tuple[slice, slice, slice]], Any]
 
 DETECTORS = 64  # voxels that the detector columns of one job span, forward
 STRIP = 32  # rows of one packed strip, forward; with DETECTORS and SPREAD below the 256 samples of a position
@@ -126,9 +131,12 @@ def _forward(  # type: ignore[no-untyped-def]
 @kernel
 def _adjoint(  # type: ignore[no-untyped-def]
     group, jobs, sinogram, volume, width, height, columns, slices, z, valid, number, axis, a, b, c, t, scale, blocks,
-    pairs, tile, subtile, tables
+    pairs, tile, subtile, tables, apart
 ):  # fmt: skip
-    """Back-project slices z : z + (group) for jobs[0] <= job < jobs[1]; a job is a square tile of voxels."""
+    """Back-project slices z : z + (group) for jobs[0] <= job < jobs[1]; a job is a square tile of voxels.
+
+    With `apart`, `volume` is that tile of those slices alone.
+    """
     lanes = len(group) * VECTOR
     across = (width + tile - 1) // tile
     starts = np.empty(VECTOR, np.int64)
@@ -185,8 +193,9 @@ def _adjoint(  # type: ignore[no-untyped-def]
                             accumulate_pairs(group, sums, to, packed, begin, offsets, near, far, x * stretch, even)
         for y in range(y0, y1):
             for x in range(x0, x1):
-                start, at = (y * width + x) * slices + z, sums_at + ((y - y0) * wide + x - x0) * lanes
-                _unpack(group, sums, at, volume, start, valid)
+                here = (y - y0) * wide + x - x0
+                start = here * valid if apart else (y * width + x) * slices + z
+                _unpack(group, sums, sums_at + here * lanes, volume, start, valid)
 
 
 def _groups(slices: int) -> list[tuple[tuple[int, ...], int, int]]:
@@ -231,15 +240,65 @@ def adjoint(sinogram: NDArray[np.float32], volume: NDArray[np.float32], rays: Ra
     height, width, slices = volume.shape
     if parallel_few.suits(slices, rays):
         return parallel_few.adjoint(sinogram, volume, rays, threads)
-    columns = sinogram.shape[1]
-    jobs = math.ceil(height / TILE) * math.ceil(width / TILE)
+    jobs, run = _backwards(sinogram, (height, width, slices), rays)
 
     def work(span: tuple[int, int], group: tuple[int, ...], z: int, valid: int) -> None:
-        _adjoint(
-            group, span, sinogram.reshape(-1), volume.reshape(-1), width, height, columns, slices, z, valid,
-            rays.number, rays.axis, rays.a, rays.b, rays.c, rays.t, rays.scale, rays.vectors, rays.pairs, TILE, SUBTILE,
-            ColumnTables.empty()
-        )  # fmt: skip
+        run(group, span, volume.reshape(-1), z, valid, False)
 
     for group, z, valid in _groups(slices):
         run_jobs(partial(work, group=group, z=z, valid=valid), jobs, threads)
+
+
+def adjoint_tiles(
+    sinogram: NDArray[np.float32], shape: tuple[int, int, int], rays: Rays, finish: Finish, threads: int | None = None
+) -> bool:
+    """The same tile by tile, never whole in memory: `finish` is called with each one while it is in the cache.
+
+    Parameters
+    ----------
+    shape
+        ``(y, x, z)`` of the volume.
+    finish
+        Takes a tile ``[y, x, z]``, which is written over afterwards, and where it belongs: a slice along each axis.
+
+    Returns
+    -------
+    bool
+        False: nothing was done, for few slices there are no such tiles.
+    """
+    height, width, slices = shape
+    if parallel_few.suits(slices, rays):
+        return False
+    jobs, run = _backwards(sinogram, shape, rays)
+    across = math.ceil(width / TILE)
+
+    def work(span: tuple[int, int], group: tuple[int, ...], z: int, valid: int) -> None:
+        memory = empty_aligned((TILE * TILE * valid,), np.float32)
+        for job in range(*span):
+            y, x = job // across * TILE, job % across * TILE
+            rows, columns = min(TILE, height - y), min(TILE, width - x)
+            run(group, (job, job + 1), memory, z, valid, True)
+            tile = memory[: rows * columns * valid].reshape(rows, columns, valid)
+            finish(tile, (slice(y, y + rows), slice(x, x + columns), slice(z, z + valid)))
+
+    for group, z, valid in _groups(slices):
+        run_jobs(partial(work, group=group, z=z, valid=valid), jobs, threads)
+    return True
+
+
+def _backwards(
+    sinogram: NDArray[np.float32], shape: tuple[int, int, int], rays: Rays
+) -> tuple[int, Callable[..., None]]:
+    """How many tiles there are, and what back-projects some of them."""
+    height, width, slices = shape
+    flat, columns = sinogram.reshape(-1), sinogram.shape[1]
+
+    def run(
+        group: tuple[int, ...], span: tuple[int, int], out: NDArray[np.float32], z: int, valid: int, apart: bool
+    ) -> None:
+        _adjoint(
+            group, span, flat, out, width, height, columns, slices, z, valid, rays.number, rays.axis, rays.a, rays.b,
+            rays.c, rays.t, rays.scale, rays.vectors, rays.pairs, TILE, SUBTILE, ColumnTables.empty(), apart,
+        )  # fmt: skip
+
+    return math.ceil(height / TILE) * math.ceil(width / TILE), run

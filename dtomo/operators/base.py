@@ -1,13 +1,14 @@
 """The contract of linear operators, and what follows from it."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtomo.arrays import array_module, on_device
+from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators.coarser import Coarser
 
@@ -68,6 +69,14 @@ class LinearOperator(abc.ABC):
     def adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
         """Aᴴ y; raises as `forward` does."""
         return self._adjoint(self._checked(y, self.shape_out, "adjoint"))
+
+    def adjoint_into(self, y: NDArray[Any], work: Callable[..., object], *volumes: Any) -> None:
+        """Call ``work(part, …)`` with parts of Aᴴ y, which it may write over, and the same parts of `volumes`.
+
+        As `dtomo.elementwise.in_pieces` does with ``adjoint(y)`` and volumes (or what broadcasts to them, or numbers),
+        which `work` changes where they lie; projectors give it parts that are in the cache still.
+        """
+        in_pieces(work, self.adjoint(y), *volumes)
 
     def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "LinearOperator":
         """The operator of some of the views only, in that order: those places of the first axis of `shape_out`.

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,13 @@ class Masked(LinearOperator):
         volume = self.operator._adjoint(y)
         volume *= self._near(volume)
         return volume
+
+    def adjoint_into(self, y: NDArray[Any], work: Callable[..., object], *volumes: Any) -> None:
+        def masked(part: NDArray[Any], mask: NDArray[Any], *pieces: Any) -> None:
+            part *= mask
+            work(part, *pieces)
+
+        self.operator.adjoint_into(y, masked, self.mask, *volumes)
 
     def _near(self, array: NDArray[Any]) -> Any:
         xp = array_module(array)

@@ -1,7 +1,7 @@
 """Projectors: from a volume to its projections, with the exactly matched back-projector."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -132,6 +132,20 @@ class ParallelProjector(Projector):
     def _adjoint(self, y: NDArray[Any]) -> NDArray[Any]:
         return _back(y, joseph_rays(self.geometry), self.shape_in, self.dtype)
 
+    def adjoint_into(self, y: NDArray[Any], work: Callable[..., object], *volumes: Any) -> None:
+        y = self._checked(y, self.shape_out, "adjoint")
+        lanes = self.dtype.itemsize // 4
+        moved = [_inside_out(volume, self.shape_in) for volume in volumes]
+        slices, height, width = self.shape_in
+
+        def finish(tile: NDArray[np.float32], at: tuple[slice, slice, slice]) -> None:
+            place = (*at[:2], slice(at[2].start // lanes, at[2].stop // lanes))
+            work(tile.view(self.dtype), *(v if np.ndim(v) == 0 else v[place] for v in moved))
+
+        shape = (height, width, slices * lanes)
+        if not parallel.adjoint_tiles(_lanes(projections_inside_out(y)), shape, joseph_rays(self.geometry), finish):
+            super().adjoint_into(y, work, *volumes)
+
     def row_sums(self) -> NDArray[Any]:
         """Length of every ray in the volume, ``(angle, 1, column)``."""
         one = ParallelProjector(self.geometry, 1)
@@ -141,6 +155,13 @@ class ParallelProjector(Projector):
         """Back projection of ones, ``(1, y, x)``, or of real weights, ``(z, y, x)``."""
         one = ParallelProjector(self.geometry, 1 if weights is None else self.shape_in[0])
         return one.adjoint(self.xp.ones(one.shape_out, np.float32) if weights is None else weights)
+
+
+def _inside_out(volume: Any, shape: tuple[int, ...]) -> Any:
+    """``[y, x, z]`` of a volume, or of what broadcasts to one; numbers as they are."""
+    if np.ndim(volume) == 0:
+        return volume
+    return np.moveaxis(volume if volume.shape == shape else np.broadcast_to(volume, shape), 0, -1)
 
 
 def backproject(projections: NDArray[Any], geometry: ParallelBeam) -> NDArray[Any]:
