@@ -18,6 +18,7 @@ from dtomo.cli.info import info
 from dtomo.cli.ptycho import ptycho
 from dtomo.cli.ptychotomo import ptychotomo
 from dtomo.cli.recon import recon
+from dtomo.cli.report import report
 from dtomo.cli.simulate import app as simulate
 from dtomo.cli.slurm_script import slurm_script
 from dtomo.cli.subtomo import app as subtomo
@@ -81,6 +82,7 @@ app.command()(ptycho)
 app.command()(ptychotomo)
 app.command()(fit)
 app.command()(convert)
+app.command()(report)
 app.command("slurm-script")(slurm_script)
 app.add_typer(subtomo, name="subtomo")
 app.add_typer(simulate, name="simulate")

@@ -131,6 +131,10 @@ SlurmExtra = Annotated[
 Threads = Annotated[int | None, typer.Option(help="Compute threads of each worker.", rich_help_panel=_RUN)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output that exists.", rich_help_panel=_RUN)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=_RUN)]
+Report = Annotated[
+    bool,
+    typer.Option("--report/--no-report", help="Write OUT.report.html after the run (default).", rich_help_panel=_RUN),
+]
 Config = Annotated[
     Path | None, typer.Option(help="Settings from a run.yaml; options given here win.", rich_help_panel=_RUN)
 ]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
+from dtomo.cli.report import after_run
 
 FORKED_WITH = ("dtomo.recon.slab", "dtomo.recon.loaded")
 """What workers need, imported while this process checks the scan."""
@@ -155,10 +156,11 @@ def recon(
     ] = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Reconstruct SCAN into OUT, slab by slab from disk to disk."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet", "performance_report"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "performance_report", "report"):
         del given[name]
     if not plan:
         from dtomo.distributed.forkserver import start_forkserver
@@ -176,3 +178,4 @@ def recon(
         quiet=quiet,
         performance_report=performance_report,
     )
+    after_run(settings.output, report and not plan, quiet)

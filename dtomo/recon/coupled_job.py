@@ -203,10 +203,12 @@ class _Progress:
     def __init__(self, party: Party, callback: Any, kept: CrewCheckpoints) -> None:
         self._party, self._callback, self._kept = party, callback, kept
         self.first = self.last = 0.0
+        self.course: list[float] = []
 
     def __call__(self, iteration: int, norms: NDArray[np.float64]) -> None:
         self.last = float(norms[0])
         self.first = self.first or self._kept.first or self.last
+        self.course.append(float(f"{self.last / self.first:.6g}") if self.first else 0.0)
         self._callback(iteration, norms)
         if self._party.number == 0:
             self._party.report((iteration, self.last / self.first if self.first else 0.0))
@@ -251,6 +253,7 @@ def reconstruct(party: Party, shared: tuple[GeometryJob, Coupled], own: None) ->
         values=report.values, repaired_values=report.repaired,
         residual=progress.last / progress.first if progress.first else None, peak_memory=peak_memory(),
         worker=os.getpid(), warnings=report.warnings, notes=tuple(kept.notes), resumed=kept.resumed,
+        convergence=() if kept.resumed else tuple(progress.course),
     )  # fmt: skip
 
 

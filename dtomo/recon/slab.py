@@ -68,6 +68,8 @@ class SlabSummary:
         Iterations that were not made again, thanks to a checkpoint; of a slab in blocks, of all blocks together.
     device_memory
         Bytes that the process has taken of its device's memory; 0 on the CPU.
+    convergence
+        Residual at the start of each iteration over the first, mean of the slices; empty where nothing was iterated.
     """
 
     start: int
@@ -84,6 +86,7 @@ class SlabSummary:
     notes: tuple[str, ...] = ()
     resumed: int = 0
     device_memory: int = 0
+    convergence: tuple[float, ...] = ()
 
 
 def repairs(slabs: Sequence[SlabSummary]) -> str:
@@ -114,6 +117,31 @@ def peak_memory() -> int:
                 return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Course:
+    """How the residuals of the slices of a slab fell, block by block: sums, so that a long run stays small."""
+
+    def __init__(self) -> None:
+        self._sums: NDArray[np.float64] = np.zeros(0)
+        self._slices = 0
+
+    def add(self, residuals: NDArray[np.float64]) -> None:
+        """Residuals ``(iteration, slice)`` of a block; one that ended sooner stays at its last."""
+        there = residuals[:, residuals[0] > 0]
+        if not there.shape[1]:
+            return
+        sums = (there / there[0]).sum(1)
+        length = max(len(sums), len(self._sums))
+        if not self._slices:
+            self._sums = np.zeros(length)
+        self._sums = np.pad(self._sums, (0, length - len(self._sums)), mode="edge")
+        self._sums += np.pad(sums, (0, length - len(sums)), mode="edge")
+        self._slices += there.shape[1]
+
+    def mean(self) -> tuple[float, ...]:
+        """Residual of each iteration over the first, mean of the slices; empty if nothing was iterated."""
+        return tuple(float(f"{part:.6g}") for part in self._sums / max(1, self._slices))
 
 
 class Stopwatch:
@@ -195,8 +223,9 @@ def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> Sla
         report = NormalizeReport()
         residuals: list[float] = []
         kept = SlabCheckpoints(job, slab)
+        course = Course()
         assembly = Assembly(slab, kept, behind=job.settings.algorithm == "fbp")
-        for block, done in _blocks(job, slab, following, kept, watch, reports):
+        for block, done in _blocks(job, slab, following, kept, watch, reports, course):
             report += done.report
             residuals += done.residuals
             assembly.put(block, done)
@@ -224,11 +253,18 @@ def reconstruct_slab(job: Job, slab: Slab, following: Slab | None = None) -> Sla
         notes=tuple(kept.notes),
         resumed=kept.resumed,
         device_memory=device.memory_taken() if job.on_device else 0,
+        convergence=course.mean(),
     )
 
 
 def _blocks(
-    job: Job, slab: Slab, following: Slab | None, kept: SlabCheckpoints, watch: Stopwatch, reports: SlabFeed
+    job: Job,
+    slab: Slab,
+    following: Slab | None,
+    kept: SlabCheckpoints,
+    watch: Stopwatch,
+    reports: SlabFeed,
+    course: "Course",
 ) -> Iterator[tuple[Slab, Finished]]:
     """The blocks of a slab, done; half as large as planned from where the device has no memory for one.
 
@@ -248,7 +284,7 @@ def _blocks(
         rest = Slab(number + 1, block.stop, slab.stop) if block.stop < slab.stop else following
         after = rest.blocks(size.value)[0].rows if rest and job.ahead else None
         read = rows_ahead.reader(job.scan, after)
-        work = partial(_reconstruct_block, job, block, read, kept, watch, reports)
+        work = partial(_reconstruct_block, job, block, read, kept, watch, reports, course)
         done = size.tried(work, _UPLOAD_AHEAD.forget)
         if done is None and job.settings.joins_slices:
             raise device.DeviceFull("the device has no memory for the whole volume, whose slices this prior joins")
@@ -261,7 +297,13 @@ def _blocks(
 
 
 def _reconstruct_block(
-    job: Job, block: Slab, read: RowReader, kept: SlabCheckpoints, watch: Stopwatch, reports: SlabFeed
+    job: Job,
+    block: Slab,
+    read: RowReader,
+    kept: SlabCheckpoints,
+    watch: Stopwatch,
+    reports: SlabFeed,
+    course: "Course",
 ) -> Finished:
     """A block of a slab, from raw counts to the unit of the output; or what was kept of it before a worker died."""
     done = kept.finished(block)
@@ -273,7 +315,7 @@ def _reconstruct_block(
     shape = (job.scan.shape[1], job.geometry.height, job.geometry.width)
     given = given_to(job.settings, block.rows, shape, job.scale)
     solving = reports.solving(block, kept.block(block), job.scale)
-    part, residuals = solve(data, job.geometry, job.settings, solving, given)
+    part, residuals = solve(data, job.geometry, job.settings, solving, given, course)
     part *= np.float32(job.scale)
     return Finished(part, residuals, found)
 
@@ -284,11 +326,12 @@ def solve(
     settings: ReconSettings,
     solving: Solving | None = None,
     given: Given | None = None,
+    course: "Course | None" = None,
 ) -> tuple[NDArray[Any], list[float]]:
     """Slices (z, y, x) from line integrals (angle, row, column), and the residual left of each slice.
 
     Both are float32, or both complex64. `solving` keeps and reports the states of an iterative algorithm; what it is
-    `given` beside the settings is of these slices.
+    `given` beside the settings is of these slices. `course` learns how the residuals fell.
     """
     from dtomo import algorithms
     from dtomo.operators import ParallelProjector
@@ -305,5 +348,7 @@ def solve(
     if given is not None and given.mask is not None and not given.mask.any():
         return operator.zeros(), []
     result = solve_block(operator, data, settings, watched, given)
+    if course is not None:
+        course.add(result.residuals)
     first, last = result.residuals[0], result.residuals[-1]
     return result.solution, [float(ratio) for ratio in last[first > 0] / first[first > 0]]
