@@ -1,5 +1,6 @@
 """The command line: `main` is the entry point, one module per command."""
 
+import io
 import os
 import signal
 import sys
@@ -17,6 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--debug" in words:
         words.remove("--debug")
         os.environ["DTOMO_DEBUG"] = "1"
+    for stream in (sys.stdout, sys.stderr):  # names and signs that the terminal cannot show end no command
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         from dtomo.cli.commands import app

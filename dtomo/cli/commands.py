@@ -1,5 +1,6 @@
 """The commands put together, and errors turned into sentences and exit codes."""
 
+import errno
 import os
 import sys
 import traceback
@@ -22,7 +23,10 @@ from dtomo.cli.report import report
 from dtomo.cli.simulate import app as simulate
 from dtomo.cli.slurm_script import slurm_script
 from dtomo.cli.subtomo import app as subtomo
-from dtomo.errors import DtomoError
+from dtomo.errors import DtomoError, shown
+
+_PART_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Failures of the system that meet a run in its midst."""
 
 
 class Commands(TyperGroup):
@@ -41,6 +45,14 @@ class Commands(TyperGroup):
                 traceback.print_exc()
             print("dtomo: this needs more memory than there is; ask for something smaller", file=sys.stderr)
             raise typer.Exit(2) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read the output has gone
+                raise
+            if os.environ.get("DTOMO_DEBUG"):
+                traceback.print_exc()
+            named = "" if error.filename is None else f"{shown(error.filename, 200)}: "
+            print(f"dtomo: {named}{error.strerror or error}", file=sys.stderr)
+            raise typer.Exit(3 if error.errno in _PART_WAY else 2) from error
         except KeyboardInterrupt as error:
             print("dtomo: interrupted", file=sys.stderr)
             raise typer.Exit(130) from error

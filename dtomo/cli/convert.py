@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from dtomo.cli import options
-from dtomo.errors import StoppedError
 
 
 def convert(
@@ -19,12 +18,7 @@ def convert(
     """Copy the volume IN to OUT, in the format of OUT's suffix."""
     from dtomo import io
 
-    try:
-        written = io.convert(source, target, voxel_size_um=voxel_size, overwrite=overwrite)
-    except MemoryError as error:
-        if not io.output.progress_folder(target).exists():
-            raise
-        raise StoppedError(f"no memory is left; {target} is unfinished: start again with --overwrite") from error
+    written = io.convert(source, target, voxel_size_um=voxel_size, overwrite=overwrite)
     if not quiet:
         volume = io.open_volume(written)
         print(f"{target}: {' × '.join(map(str, volume.shape))} (z, y, x) {volume.dtype}")

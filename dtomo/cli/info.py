@@ -77,7 +77,7 @@ def describe(settings: "ReconSettings") -> list[str]:
     listed = particle_lines(path)
     if listed is not None:
         return listed
-    if path.exists() and settings.angles is None and recognise_ptycho(path) is not None:
+    if settings.angles is None and recognise_ptycho(path) is not None:
         return ptycho_lines(open_ptycho(path, dataset=settings.dataset))
     joint = joint_lines(path, settings.angles, settings.angle_unit)
     if joint is not None:

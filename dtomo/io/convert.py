@@ -1,5 +1,6 @@
 """Volumes and scans from one format to another, slab by slab and frame by frame."""
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.errors import UserError
+from dtomo.errors import StoppedError, UserError
 from dtomo.io.dxchange_writer import write_dxchange
 from dtomo.io.em import copy_em_header
 from dtomo.io.hdf5 import CENTER, SOURCE_SAMPLE
@@ -51,7 +52,9 @@ def convert(
     Raises
     ------
     UserError
-        The source cannot be read or the output is refused; see `open_volume` and `create_volume`.
+        The source cannot be opened or the output is refused; see `open_volume` and `create_volume`.
+    StoppedError
+        The source turned out to be damaged, or the disk or the memory full, when the output had been begun.
     """
     volume_format(target)
     volume = open_volume(source)
@@ -68,12 +71,22 @@ def convert(
         overwrite=overwrite,
         inputs=[volume.path],
     )
-    with unlocked_at_end(target):
+    with unlocked_at_end(target), _unfinished(target):
         if volume.format == "em" and isinstance(writer, SectionFileWriter) and writer.format == "em":
             copy_em_header(volume.path, writer.part)
         for start in range(0, volume.shape[0], slab):
             writer.write_slab(start, volume.source.read(slice(start, start + slab)))
         return writer.finish()
+
+
+@contextlib.contextmanager
+def _unfinished(target: str | os.PathLike[str]) -> Iterator[None]:
+    """What goes wrong after the output was begun."""
+    try:
+        yield
+    except (UserError, MemoryError) as error:
+        what = str(error) if isinstance(error, UserError) else "no memory is left"
+        raise StoppedError(f"{what}; {target} is unfinished: start again with --overwrite") from error
 
 
 def convert_scan(scan: Scan, target: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

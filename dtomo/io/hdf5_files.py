@@ -11,7 +11,13 @@ import numpy as np
 
 from dtomo.errors import UserError
 from dtomo.io.damage import DAMAGE, too_large
+from dtomo.io.heads import refuse_missing
 from dtomo.io.output import writing
+
+_DEEPEST = 8
+"""Virtual datasets made of virtual datasets."""
+_PARTS = 1024
+"""Files of a virtual dataset that are looked into."""
 
 
 @contextlib.contextmanager
@@ -26,8 +32,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     UserError
         The file is missing, not HDF5, truncated, damaged, or must not be read.
     """
-    if not path.exists():
-        raise UserError(f"there is no file {path}")
+    refuse_missing(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder, expected an HDF5 file")
     try:
@@ -99,7 +104,46 @@ def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
         found = group.get(name)
     except (KeyError, OSError, RuntimeError):
         return None
+    if isinstance(found, h5py.Dataset):
+        refuse_foreign_values(found)
     return found if isinstance(found, h5py.Group | h5py.Dataset) else None
+
+
+def refuse_foreign_values(data: h5py.Dataset) -> None:
+    """Refuse a dataset whose values are bytes of another file, or that is made of itself.
+
+    HDF5 can take values from any file that this user may read, and does not survive a virtual dataset that leads back
+    to itself. Virtual datasets and links to datasets of other HDF5 files pass.
+
+    Raises
+    ------
+    UserError
+    """
+    if data.external:
+        raise UserError(
+            f"{data.file.filename}:{data.name} keeps its values in {data.external[0][0]}, which is no HDF5; "
+            "h5repack copies them into one file"
+        )
+    if data.is_virtual:
+        _refuse_circles(data, ())
+
+
+def _refuse_circles(data: h5py.Dataset, above: tuple[tuple[str, str], ...]) -> None:
+    here = (os.path.realpath(data.file.filename), data.name)
+    if here in above or len(above) >= _DEEPEST:
+        raise UserError(f"{here[0]}:{here[1]} is a virtual dataset made of itself, or of too many others; repair it")
+    parts = dict.fromkeys((part.file_name, part.dset_name) for part in data.virtual_sources())
+    for name, inside in list(parts)[:_PARTS]:
+        with contextlib.ExitStack() as stack:
+            file = data.file
+            if name != ".":
+                path = Path(os.path.dirname(here[0]), name)
+                if not path.is_file() or not h5py.is_hdf5(path):
+                    continue
+                file = stack.enter_context(_open_unlocked(path))
+            found = file.get(inside)
+            if isinstance(found, h5py.Dataset) and found.is_virtual:
+                _refuse_circles(found, (*above, here))
 
 
 def text_attribute(item: h5py.Group | h5py.Dataset, name: str) -> str | None:

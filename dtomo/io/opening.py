@@ -15,6 +15,7 @@ from dtomo.io.angles import AngleTable, check_count, given_angles, split_entries
 from dtomo.io.angles import angle_unit as known_angle_unit
 from dtomo.io.hdf5 import is_dxchange, list_stacks, read_dxchange, read_named_dataset, reference_dataset
 from dtomo.io.hdf5_files import open_hdf5
+from dtomo.io.heads import head_of, refuse_missing
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header, read_mrc_scan
 from dtomo.io.nexus import is_nexus, read_nexus
 from dtomo.io.probing import is_black, looks_normalized, suspicious_darks, suspicious_flats
@@ -141,18 +142,11 @@ def recognise(path: Path, dataset: str | None = None) -> str:
     UserError
         Nothing there, empty, or a kind of file that holds no scan.
     """
-    if not path.exists():
-        raise UserError(f"there is no file or folder {path}")
+    refuse_missing(path)
     if path.is_dir():
         refuse_broken_store(path)
         return "zarr" if is_zarr(path) else "tiff"
-    try:
-        with path.open("rb") as file:
-            head = file.read(1024)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from error
-    if not head:
-        raise UserError(f"{path} is empty (0 bytes)")
+    head = head_of(path)
     if h5py.is_hdf5(path):
         return _recognise_hdf5(path, dataset)
     if is_tiff(head):
@@ -245,14 +239,12 @@ def _reference(given: Any, what: str) -> Source:
     if name and not Path(text).exists():
         return reference_dataset(Path(name), "/" + dataset)
     path = Path(text)
-    if not path.exists():
-        raise UserError(f"there is no file or folder {path} for the {what}")
+    refuse_missing(path, f" for the {what}")
     if path.is_dir():
         return reference_source(path)
     if path.suffix.lower() == ".npy":
         return npy_source(path)
-    with path.open("rb") as file:
-        head = file.read(8)
+    head = head_of(path)
     if is_tiff(head):
         return reference_source(path)
     if h5py.is_hdf5(path):

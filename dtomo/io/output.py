@@ -227,6 +227,8 @@ def writing(path: Path, resumable: bool = False) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"the disk is full while writing {path}"
+        elif error.errno == errno.EFBIG:
+            what = f"{path} grows larger than files may be here (see ulimit -f)"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EIO):
             what = f"writing {path} failed ({error.strerror})"
         else:

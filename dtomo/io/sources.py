@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dtomo.arrays import empty_aligned
 from dtomo.errors import UserError
 from dtomo.io.damage import explained, refuse_too_large
-from dtomo.io.hdf5_files import open_hdf5
+from dtomo.io.hdf5_files import open_hdf5, refuse_foreign_values
 
 Frames = slice | Sequence[int] | NDArray[np.integer[Any]]
 Run = tuple[int, int, int]
@@ -392,6 +392,7 @@ def hdf5_source(file: h5py.File, path: Path, dataset: str, *, complex_too: bool 
         raise UserError(f"{where} holds no array of frames")
     shape = (1, *data.shape) if data.ndim == 2 else tuple(data.shape)
     check_frames(shape, data.dtype, where, complex_too=complex_too)
+    refuse_foreign_values(data)
     if data.is_virtual:
         _check_virtual(data, path, where)
     return HDF5Source(path, dataset, shape, data.dtype.newbyteorder("="))

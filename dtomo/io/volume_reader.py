@@ -15,6 +15,7 @@ from dtomo.io.damage import DAMAGE, too_large
 from dtomo.io.em import HEADER_BYTES, looks_like_em, read_em_header
 from dtomo.io.hdf5 import list_stacks
 from dtomo.io.hdf5_files import open_hdf5
+from dtomo.io.heads import head_of, refuse_missing
 from dtomo.io.mrc import looks_like_mrc, read_mrc_header
 from dtomo.io.output import progress_folder
 from dtomo.io.scan import FrameView
@@ -143,17 +144,13 @@ def open_volume(path: str | os.PathLike[str], *, level: int = 0, unfinished: boo
     path = Path(text)
     if progress_folder(path).is_dir() and not unfinished:
         raise UserError(f"{path} is unfinished; finish it with --resume, then open it")
-    if not path.exists():
-        raise UserError(f"there is no file or folder {path}")
+    refuse_missing(path)
     if path.is_dir():
         refuse_broken_store(path)
         if is_zarr(path):
             return _open_zarr(path, level, unfinished)
         return Volume(path, "tiff", tiff_source(path))
-    with path.open("rb") as file:
-        head = file.read(1024)
-    if not head:
-        raise UserError(f"{path} is empty (0 bytes)")
+    head = head_of(path)
     if h5py.is_hdf5(path):
         return _open_hdf5(path, None)
     if is_tiff(head):

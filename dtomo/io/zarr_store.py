@@ -68,8 +68,9 @@ def _is_array(path: Path) -> bool:
     """Whether a store is one array, without a group around it."""
     try:
         return isinstance(zarr.open(path, mode="r"), zarr.Array)
-    except (*DAMAGE, zarr.errors.BaseZarrError):
-        return False  # opening it as a group says what is wrong
+    except (*DAMAGE, zarr.errors.BaseZarrError) as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(f"{path} cannot be read as Zarr ({reason}); its metadata are damaged") from error
 
 
 def _read_array(path: Path) -> Reading:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dtomo.errors import UserError
 from dtomo.io.hdf5_files import open_hdf5
+from dtomo.io.heads import head_of, refuse_missing
 from dtomo.io.ptycho.arranged import ArrangedFrames, Arrangement, arrangement_of
 from dtomo.io.ptycho.cxi import is_cxi, read_cxi
 from dtomo.io.ptycho.doubts import background_doubt, check_light, check_mask
@@ -40,16 +41,10 @@ def recognise_ptycho(path: str | os.PathLike[str], dataset: str | None = None) -
         Nothing there, or it cannot be opened.
     """
     path = Path(path)
-    if not path.exists():
-        raise UserError(f"there is no file {path}")
+    refuse_missing(path)
     if path.is_dir():
         return None
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from error
-    if head == ZIP:
+    if head_of(path).startswith(ZIP):
         return "npz"
     if not h5py.is_hdf5(path):
         return None
