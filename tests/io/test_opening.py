@@ -295,7 +295,7 @@ def test_a_zarr_volume_is_not_a_scan(tmp_path):
     with pytest.raises(UserError, match="no array 'projections'"):
         dtomo.open(tmp_path / "v.zarr")
     (tmp_path / "v.zarr" / "zarr.json").write_text("{broken")
-    with pytest.raises(UserError, match="cannot be opened as a Zarr group"):
+    with pytest.raises(UserError, match="cannot be read as Zarr"):
         dtomo.open(tmp_path / "v.zarr")
 
 
