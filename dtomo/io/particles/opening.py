@@ -64,22 +64,27 @@ def read_particles(path: str | os.PathLike[str], *, format: str | None = None, *
     ----------
     path, format
         The file, and its format if the suffix does not tell: "pytom", "relion", "dynamo", "motl".
-    pixel_size
+    **options
+        As below.
+
+    Other Parameters
+    ----------------
+    pixel_size : float
         Voxel of the boxes and of the tomogram that positions count in, ångström, in place of what the file says.
-    binning
+    binning : float
         How many unbinned voxels one of those is wide; default: as the file says, else 1.
-    tomogram_sizes
+    tomogram_sizes : tuple or mapping
         Unbinned size (x, y, z) of the tomograms in voxels, or a mapping of it by their names: where RELION 5 counts
         positions from. Without it they are not known.
-    center_offset
+    center_offset : float
         Unbinned voxels that the middle RELION 5's positions count from lies beyond size/2: 0 as RELION extracts, -1
         for files of programs that take size/2 - 1.
-    pytom_origin_sign
+    pytom_origin_sign : bool
         The file is of PyTom's own converter, which writes RELION's origins with the sign of PyTom's shifts.
-    frame
+    frame : str
         "tomogram" (default): orientations and shifts are those in the tomogram; "box": those in RELION's boxes, which
         it extracts turned by ``rlnTomoSubtomogramRot/Tilt/Psi``.
-    particle_names
+    particle_names : str
         Names of the subtomograms of lists that only number them, ``#`` for digits; for Dynamo ``particle_#####.em``.
 
     Returns
@@ -125,15 +130,20 @@ def write_particles(
         Replace a file that exists.
     inputs
         Files that are never replaced.
-    pixel_size
+    **options
+        As below.
+
+    Other Parameters
+    ----------------
+    pixel_size : float
         Ångström, for particles that have none.
-    binning
+    binning : float
         How many unbinned voxels a voxel of theirs is wide (RELION counts positions in unbinned ones); default 1.
-    tomogram_sizes, center_offset
+    tomogram_sizes, center_offset : tuple or mapping, and float
         As in `read_particles`: where RELION 5's positions count from.
-    box_size, voltage, spherical_aberration, amplitude_contrast
+    box_size, voltage, spherical_aberration, amplitude_contrast : float
         For RELION's optics table: voxels, kV, mm, a fraction.
-    relion
+    relion : str
         "3.1", "4" or "5"; default: 5 if sizes of the tomograms are given, else 4.
 
     Raises
