@@ -23,7 +23,7 @@ def test_a_tilt_series_from_disk_to_disk(here, cluster, tmp_path):
         assert said in done.stderr
     assert all((tmp_path / "out" / name).stat().st_size > 10_000 for name in ("shifts.png", "views.png", "slices.png"))
     assert rms(read_alignment(tmp_path / "out" / "alignment.yaml").shifts, truth, angles).max() < 0.1
-    words = ("--cluster", cluster, "--algorithm", "sirt", "--iterations", 5)
+    words = ("--cluster", cluster, "--algorithm", "sirt", "--iterations", 2)
     one = here("recon", "views.mrc", "one.mrc", "--alignment", "out/alignment.yaml", *words)
     assert one.returncode == 0, one.stderr
     assert "column 15.50, as the alignment says" in one.stderr
@@ -31,8 +31,6 @@ def test_a_tilt_series_from_disk_to_disk(here, cluster, tmp_path):
     assert two.returncode == 0, two.stderr
     volumes = [np.asarray(open_volume(tmp_path / name).array) for name in ("one.mrc", "two.mrc")]
     np.testing.assert_array_equal(*volumes)  # interpolated once, either way
-    refused = here("recon", "views.mrc", "one.mrc", "--alignment", "out/alignment.yaml", "--overwrite", "--bin", 2)
-    assert refused.returncode == 0, refused.stderr  # the alignment is of the views as they were taken
     lost = here("recon", "views.mrc", "three.mrc", "--alignment", "out/alignment.yaml", "--exclude-frames", "1")
     assert lost.returncode == 2
     assert "alignment" in lost.stderr
