@@ -25,7 +25,7 @@ def _sections(command: Any, name: str) -> Iterator[str]:
     if not hasattr(command, "commands"):
         yield f"\n## {name}\n\n{_plain(command.help)}\n"
         arguments = [one for one in command.params if one.param_type_name == "argument"]
-        yield f"\n```text\n{name} {' '.join(_metavar(one) for one in arguments)} [options]\n```\n"
+        yield f"\n```text\n{name} {' '.join(map(_place, arguments))} [options]\n```\n"
         groups: dict[str, list[Any]] = {}
         for one in command.params:
             if not one.hidden and one.name != "help":
@@ -33,11 +33,15 @@ def _sections(command: Any, name: str) -> Iterator[str]:
                 groups.setdefault(title, []).append(one)
         for title, members in groups.items():
             rows = (f"| {_names(one)} | {_meaning(one)} |\n" for one in members)
-            yield f"\n**{title}**\n\n| | |\n|---|---|\n{''.join(rows)}"
+            yield f"\n**{title}**\n\n| name | what it is |\n|---|---|\n{''.join(rows)}"
 
 
 def _metavar(argument: Any) -> str:
     return str(argument.metavar or argument.name).upper()
+
+
+def _place(argument: Any) -> str:
+    return _metavar(argument) if argument.required else f"[{_metavar(argument)}]"
 
 
 def _names(parameter: Any) -> str:
