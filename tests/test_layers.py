@@ -20,7 +20,7 @@ LAYERS = (
     {"algorithms"},
     {"operators", "geometry"},
     {"kernels"},
-    {"arrays", "device", "elementwise", "errors", "memory", "threads", "windows"},
+    {"arrays", "device", "elementwise", "errors", "memory", "threads", "windows", "yaml_text"},
 )
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 
@@ -46,6 +46,7 @@ FORBIDDEN = {
     "elementwise": FORMATS_AND_DASK | {"rich", "pydantic"},
     "threads": FORMATS_AND_DASK | {"rich", "pydantic"},
     "windows": FORMATS_AND_DASK | {"numba", "rich", "pydantic"},
+    "yaml_text": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
     "errors": FORMATS_AND_DASK | {"numba", "rich", "pydantic", "numpy"},
     "align": {"typer", "matplotlib"},
     "ptycho": {"typer", "matplotlib"},

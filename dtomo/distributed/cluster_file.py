@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from dtomo.errors import UserError, shown
+from dtomo.yaml_text import load_yaml
 
 BATCH_SYSTEMS = ("slurm", "pbs", "lsf", "sge", "oar", "moab", "htcondor")
 """Batch systems that dask-jobqueue knows; the file's key of this name holds what is asked of them."""
@@ -27,11 +28,11 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
         A file that cannot be read, is not YAML, or has a key that is not known or does not fit.
     """
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        read = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not text"
         raise UserError(f"cannot read the cluster file {path}: {reason}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise UserError(f"the cluster file {path} is not valid YAML") from error
     if not isinstance(read, dict):
         raise UserError(f"the cluster file {path} must hold keys and values ({', '.join(_YAML_KEYS)})")

@@ -14,6 +14,7 @@ from dtomo import __version__
 from dtomo.errors import StoppedError, UserError
 from dtomo.io.output import progress_folder
 from dtomo.settings import RunSettings
+from dtomo.yaml_text import load_yaml
 
 _PACKAGES = ("numpy", "numba", "scipy", "dask", "distributed", "zarr", "h5py", "finufft", "algotom")
 
@@ -96,7 +97,7 @@ def check_resume(output: Path, settings: RunSettings, inputs: list[dict[str, Any
     """
     path = run_file(output)
     try:
-        record = yaml.safe_load(path.read_text(encoding="utf-8"))
+        record = load_yaml(path.read_text(encoding="utf-8"))
         before = type(settings)(**record["settings"]).that_decide_the_result()
         inputs_before, found = record["inputs"], record["found"]
     except FileNotFoundError as error:

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from dtomo.errors import UserError, shown
+from dtomo.yaml_text import load_yaml
 
 CHECKPOINT_EVERY = "10"
 """Minutes between two checkpoints of a slab that is being solved."""
@@ -226,12 +227,12 @@ def read_settings(path: Path) -> dict[str, Any]:
         A file that cannot be read, is not YAML, or does not hold names and values.
     """
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        read = load_yaml(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise UserError(f"the settings file {path} is not text") from error
     except OSError as error:
         raise UserError(f"cannot read the settings file {path}: {error.strerror}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise UserError(f"the settings file {path} is not valid YAML") from error
     settings = read.get("settings", read) if isinstance(read, dict) else read
     if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):

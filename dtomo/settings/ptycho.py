@@ -9,6 +9,7 @@ import yaml
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from dtomo.settings.base import FilePart, Frames, Positive, RunSettings, finite
+from dtomo.yaml_text import load_yaml
 
 EPOCHS = 100
 """Passes over all frames, where none are given."""
@@ -53,7 +54,7 @@ def parse_options(value: Any) -> Any:
         if not equals or not name.strip():
             raise ValueError("must be names and values such as beta=0.9")
         try:
-            found[name.strip().replace("-", "_")] = _number_or(yaml.safe_load(text))
+            found[name.strip().replace("-", "_")] = _number_or(load_yaml(text))
         except yaml.YAMLError as error:
             raise ValueError("must be names and values such as beta=0.9") from error
     return found

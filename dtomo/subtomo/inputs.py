@@ -17,6 +17,7 @@ from dtomo.subtomo.boxes import LEAST, Boxes, boxes_in_tomograms, boxes_of_files
 from dtomo.subtomo.refine import Particle
 from dtomo.subtomo.rotations import local_rotations, uniform_rotations
 from dtomo.subtomo.symmetry import symmetry_group
+from dtomo.yaml_text import load_yaml
 
 SOFT = 0.06
 """Part of the box over which a sphere's edge falls off."""
@@ -218,7 +219,7 @@ def tomograms_of(path: Path) -> dict[str, str]:
         open_volume(path)
         return {"": str(path)}
     try:
-        table = yaml.safe_load(path.read_text("utf-8"))
+        table = load_yaml(path.read_text("utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the table of tomograms {path}") from error
     if not isinstance(table, dict) or not table:

@@ -43,7 +43,7 @@ def into(*kinds: dict[str, Maker]) -> Callable[[Maker], Maker]:
     return keep
 
 
-def _scan(folder: Path, name: str = "scan.h5", **changed: Any) -> Path:
+def scan_file(folder: Path, name: str = "scan.h5", **changed: Any) -> Path:
     """A Data Exchange scan; parts of it may be another array, or a function that puts them there."""
     parts: dict[str, Any] = {"data": FRAMES, "data_white": FRAMES[:1] + 900, "data_dark": FRAMES[:1] // 9}
     parts |= {"theta": ANGLES, **changed}
@@ -115,7 +115,7 @@ def empty_folder(folder: Path) -> Path:
 @into(SCANS)
 def truncated(folder: Path) -> Path:
     """HDF5 cut in half."""
-    path = _scan(folder)
+    path = scan_file(folder)
     os.truncate(path, path.stat().st_size // 2)
     return path
 
@@ -123,7 +123,7 @@ def truncated(folder: Path) -> Path:
 @into(SCANS)
 def absurd_shape(folder: Path) -> Path:
     """HDF5 of 10¹² frames that takes no space."""
-    return _scan(folder, data=lambda g, n: g.create_dataset(n, (10**12, 4, 8), "u2", chunks=(1, 4, 8)))
+    return scan_file(folder, data=lambda g, n: g.create_dataset(n, (10**12, 4, 8), "u2", chunks=(1, 4, 8)))
 
 
 @into(SCANS)
@@ -136,13 +136,13 @@ def absurd_frame(folder: Path) -> Path:
     def flat(group: h5py.Group, name: str) -> None:
         group.create_dataset(name, (1, 10**5, 10**5), "u2", chunks=(1, 64, 64), fillvalue=7)
 
-    return _scan(folder, data=put, data_white=flat, data_dark=None)
+    return scan_file(folder, data=put, data_white=flat, data_dark=None)
 
 
 @into(SCANS)
 def absurd_angles(folder: Path) -> Path:
     """HDF5 with 10¹² angles."""
-    return _scan(folder, theta=lambda g, n: g.create_dataset(n, (10**12,), "f8", chunks=(4096,)))
+    return scan_file(folder, theta=lambda g, n: g.create_dataset(n, (10**12,), "f8", chunks=(4096,)))
 
 
 @into(SCANS)
@@ -153,43 +153,43 @@ def bad_chunk(folder: Path) -> Path:
         data = group.create_dataset(name, (6, 4, 800), "u2", chunks=(6, 4, 800), compression="gzip")
         data.id.write_direct_chunk((0, 0, 0), b"these are no bytes of zlib")
 
-    return _scan(folder, data=put, data_white=np.ones((1, 4, 800), np.uint8), data_dark=None)
+    return scan_file(folder, data=put, data_white=np.ones((1, 4, 800), np.uint8), data_dark=None)
 
 
 @into(SCANS)
 def words(folder: Path) -> Path:
     """HDF5 with text where frames belong."""
-    return _scan(folder, data=np.full((6, 4, 8), b"seven"))
+    return scan_file(folder, data=np.full((6, 4, 8), b"seven"))
 
 
 @into(SCANS)
 def word_angles(folder: Path) -> Path:
     """HDF5 with text where angles belong."""
-    return _scan(folder, theta=np.array([b"east"] * 6))
+    return scan_file(folder, theta=np.array([b"east"] * 6))
 
 
 @into(SCANS)
 def no_angle(folder: Path) -> Path:
     """HDF5 with a NaN angle."""
-    return _scan(folder, theta=np.where(np.arange(6) == 3, np.nan, ANGLES))
+    return scan_file(folder, theta=np.where(np.arange(6) == 3, np.nan, ANGLES))
 
 
 @into(SCANS)
 def records(folder: Path) -> Path:
     """HDF5 of records."""
-    return _scan(folder, data=np.zeros((6, 4, 8), [("a", "f4"), ("b", "S9")]))
+    return scan_file(folder, data=np.zeros((6, 4, 8), [("a", "f4"), ("b", "S9")]))
 
 
 @into(SCANS)
 def references(folder: Path) -> Path:
     """HDF5 of object references."""
-    return _scan(folder, data=lambda g, n: g.create_dataset(n, (6, 4, 8), h5py.ref_dtype))
+    return scan_file(folder, data=lambda g, n: g.create_dataset(n, (6, 4, 8), h5py.ref_dtype))
 
 
 @into(SCANS)
 def no_space(folder: Path) -> Path:
     """HDF5 dataset without a dataspace."""
-    return _scan(folder, data=lambda g, n: g.create_dataset(n, data=h5py.Empty("u2")))
+    return scan_file(folder, data=lambda g, n: g.create_dataset(n, data=h5py.Empty("u2")))
 
 
 @into(SCANS)
@@ -199,7 +199,7 @@ def loop(folder: Path) -> Path:
     def put(group: h5py.Group, name: str) -> None:
         group[name], group["other"] = h5py.SoftLink("/exchange/other"), h5py.SoftLink(f"/exchange/{name}")
 
-    return _scan(folder, data=put)
+    return scan_file(folder, data=put)
 
 
 @into(SCANS)
@@ -217,7 +217,7 @@ def outside_link(folder: Path) -> Path:
     """HDF5 with an external link to a file that is no HDF5."""
     secret = folder.parent / "secret"
     secret.write_bytes(SECRET)
-    return _scan(folder, data=lambda g, n: g.__setitem__(n, h5py.ExternalLink(str(secret), "/data")))
+    return scan_file(folder, data=lambda g, n: g.__setitem__(n, h5py.ExternalLink(str(secret), "/data")))
 
 
 @into(SCANS)
@@ -229,7 +229,7 @@ def raw_outside(folder: Path) -> Path:
     def put(group: h5py.Group, name: str) -> None:
         group.create_dataset(name, (6, 4, 8), "u2", external=[(str(secret), 0, 384)])
 
-    return _scan(folder, data=put)
+    return scan_file(folder, data=put)
 
 
 @into(SCANS)
@@ -241,7 +241,7 @@ def virtual_missing(folder: Path) -> Path:
         layout[:] = h5py.VirtualSource("gone.h5", "data", (6, 4, 8))
         group.create_virtual_dataset(name, layout)
 
-    return _scan(folder, data=put)
+    return scan_file(folder, data=put)
 
 
 @into(SCANS)
@@ -253,7 +253,7 @@ def virtual_self(folder: Path) -> Path:
         layout[:] = h5py.VirtualSource(".", "/exchange/data", (6, 4, 8))
         group.create_virtual_dataset(name, layout)
 
-    return _scan(folder, data=put)
+    return scan_file(folder, data=put)
 
 
 @into(SCANS, VOLUMES)

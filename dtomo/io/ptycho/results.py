@@ -48,6 +48,7 @@ from dtomo.io.hdf5_files import new_hdf5, open_hdf5
 from dtomo.io.output import check_output, writing
 from dtomo.io.ptycho import cdtools
 from dtomo.io.ptycho.result import PtychoResult
+from dtomo.yaml_text import load_yaml
 
 FORMAT = 1
 """Of the group ``dtomo``."""
@@ -204,7 +205,7 @@ def _result(arrays: dict[str, NDArray[Any]], texts: dict[str, str]) -> PtychoRes
         history=arrays["loss_history"],
         background=own.get("background_root"),
         loss=texts["dtomo/loss"],
-        settings=yaml.safe_load(texts["dtomo/settings"]),
+        settings=load_yaml(texts["dtomo/settings"]),
         **values,
     )
 

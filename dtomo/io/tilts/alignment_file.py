@@ -12,6 +12,7 @@ from dtomo.errors import UserError, shown
 from dtomo.geometry import Alignment
 from dtomo.io.tilts.imod import read_xf
 from dtomo.io.tilts.text import small_text
+from dtomo.yaml_text import load_yaml
 
 KIND = "dtomo alignment"
 VERSION = 1
@@ -71,10 +72,8 @@ def read_alignment(
 
 def _parsed(path: Path) -> Alignment:
     try:
-        content = yaml.load(small_text(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
+        content = load_yaml(small_text(path))
+    except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML or JSON") from error
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UserError(f"{path} is no alignment of dtomo (it does not say 'kind: {KIND}') and no .xf file")

@@ -13,6 +13,7 @@ from dtomo.distributed.plan import size
 from dtomo.distributed.progress import duration
 from dtomo.report.page.html import Bar, Card
 from dtomo.runs.record import run_file, summary_file
+from dtomo.yaml_text import load_yaml
 
 _MANY = 16
 
@@ -34,7 +35,7 @@ class Record:
         """The record of the run that made `output`."""
         run, summary = run_file(output), summary_file(output)
         try:
-            kept = yaml.safe_load(run.read_text("utf-8"))
+            kept = load_yaml(run.read_text("utf-8"))
         except (OSError, ValueError, RecursionError, yaml.YAMLError):
             kept = {}
         try:
@@ -44,7 +45,8 @@ class Record:
             told, ended = {}, None
         kept = kept if isinstance(kept, dict) else {}
         parts = {name: _dict(kept.get(name)) for name in ("settings", "found", "versions")}
-        inputs = [one for one in kept.get("inputs") or [] if isinstance(one, dict)]
+        listed = kept.get("inputs")
+        inputs = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         return cls(**parts, inputs=inputs, summary=_dict(told), ended=ended, file=run)
 
     def number(self, name: str) -> float | None:
