@@ -1,6 +1,9 @@
 """Pictures and pages for people. matplotlib is imported here and nowhere below, and by what draws with it alone."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dtomo.report.pictures import trial_slices, write_pictures
 
 __all__ = ["trial_slices", "write_pictures"]
 
