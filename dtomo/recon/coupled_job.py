@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 FLOAT = 4
 PROJECTING_RAYS = 1 / 2.5e9
 """Seconds per voxel and view of one core, either way (measured)."""
-EXCHANGED = 3
-"""Sets of a party's rows that are in memory while rows are exchanged: made, on their way, arrived."""
+EXCHANGED = 4
+"""Sets of a party's rows that are in memory while rows are exchanged: made, on their way, arrived (measured)."""
 SUMS = {"sirt": (1, 1), "os-sart": (1, 1), "tv": (1, 2), "mlem": (1, 0), "osem": (0, 0)}
 """Volumes and data for sums of columns and rows, which differ by slice."""
 
@@ -110,7 +110,7 @@ def _plan(job: GeometryJob, resources: Resources, slabs: Slabs) -> Plan:
     raw_row = len(scan.angles) * scan.shape[2] * scan.dtype.itemsize * scan.binning**2
     data, volume = rows * row, height * geometry.shape[1] * geometry.shape[2] * FLOAT * lanes
     volumes, sets = _solver_needs(settings)
-    exchanged = EXCHANGED * data if len(slabs) > 1 else 0
+    exchanged = EXCHANGED * data + volume if len(slabs) > 1 else 0  # and back projections of some views
     parts = {
         "projections": parties * data,
         "residuals": int(parties * sets * data),
@@ -240,6 +240,7 @@ def reconstruct(party: Party, shared: tuple[GeometryJob, Coupled], own: None) ->
         solver = getattr(algorithms, settings.algorithm.replace("-", "_"))
         result = solver(operator, data, **options)
         volume = result.solution
+        keep_memory(False)  # what the solver took is not needed again, and writing takes some
         volume *= np.float32(job.scale)
         party.total(np.zeros(1))  # nobody writes before all are done
         watch.lap("computing")
