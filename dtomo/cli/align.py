@@ -8,6 +8,7 @@ import typer
 
 from dtomo.cli import options
 from dtomo.cli.options import of as _of
+from dtomo.cli.report import after_run
 
 _FOUND = "The alignment"
 _RUN = "Where it runs"
@@ -85,10 +86,11 @@ def align(
     ] = True,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Find how the views of SERIES have moved, and where their axis lies, by reprojection; results go into OUT."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "report", "pictures"):
         del given[name]
     from dtomo.settings import AlignmentSettings
 
@@ -102,3 +104,4 @@ def align(
         drawn = write_align_pictures(done.output, done.begin, done.alignment, done.before, done.after)
         if not quiet:
             print(f"pictures in {', '.join(str(path) for path in drawn)}", file=sys.stderr)
+    after_run(settings.output, report and not plan, quiet)

@@ -8,6 +8,7 @@ import typer
 
 from dtomo.cli import options
 from dtomo.cli.options import of as _of
+from dtomo.cli.report import after_run
 
 _FIT = "The fit"
 _DATA = "The data"
@@ -65,10 +66,11 @@ def fit(
     ] = True,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Fit the model that MODEL returns to the samples of DATA, with a part of them held out, into OUT."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "report", "pictures"):
         del given[name]
     from dtomo.settings import FitSettings
 
@@ -82,3 +84,4 @@ def fit(
         drawn = draw_history(done.output / "history.png", done.history, done.output.name)
         if not quiet:
             print(f"losses in {drawn}", file=sys.stderr)
+    after_run(settings.output, report and not plan, quiet)

@@ -8,6 +8,7 @@ import typer
 
 from dtomo.cli import options
 from dtomo.cli.options import of as _of
+from dtomo.cli.report import after_run
 
 FORKED_WITH = ("dtomo.ptycho.cluster_driver", "dtomo.ptycho.setup")
 """What workers need, imported while this process checks the scan."""
@@ -127,10 +128,11 @@ def ptycho(
     ] = True,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Reconstruct object and probe from the frames of SCAN into OUT."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures", "option"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "report", "pictures", "option"):
         del given[name]
     if option:
         given["options"] = option
@@ -143,6 +145,7 @@ def ptycho(
     done = run(settings, plan_only=plan, resume=resume, overwrite=overwrite, quiet=quiet)
     if done.result is not None and pictures:
         _draw(done.result, settings.output, quiet)
+    after_run(settings.output, report and not plan, quiet)
 
 
 def _begin_workers(settings: Any, plan: bool) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from dtomo.cli import options
 from dtomo.cli.options import of as _of
+from dtomo.cli.report import after_run
 
 _RESULT = "The reconstruction"
 _MODEL = "The model"
@@ -125,10 +126,11 @@ def ptychotomo(
     ] = True,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Reconstruct one complex volume from the frames of all angles of SCAN into OUT."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures", "option"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "report", "pictures", "option"):
         del given[name]
     if option:
         given["options"] = option
@@ -144,3 +146,4 @@ def ptychotomo(
         written = write_pictures(done.output)
         if not quiet:
             print(f"pictures in {written[0].parent}", file=sys.stderr)
+    after_run(settings.output, report and not plan, quiet)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dtomo.errors import UserError
 from dtomo.io import open_volume
 from dtomo.report.draw import LINE, STYLE, gray_range, new_figure
+from dtomo.subtomo.results import read_fsc
 
 MOST_COLUMNS = 8
 """Iterations that are drawn beside one another; of more, evenly chosen ones."""
@@ -166,10 +167,3 @@ def _averages(output: Path, steps: list[dict[str, Any]]) -> Figure:
 def _some(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_COLUMNS)).round().astype(int))
     return [steps[number] for number in chosen]
-
-
-def read_fsc(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Names of the columns and the columns of a table that `dtomo.subtomo.results.fsc_table` made."""
-    with path.open(encoding="utf-8") as file:
-        names = file.readline().lstrip("# ").split("  ")[0].split()
-    return names, np.loadtxt(path, ndmin=2).T

@@ -208,6 +208,13 @@ def fsc_table(curve: HalfCurve) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_fsc(path: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Names of the columns and the columns of a table that `fsc_table` made."""
+    with path.open(encoding="utf-8") as file:
+        names = file.readline().lstrip("# ").split("  ")[0].split()
+    return names, np.loadtxt(path, ndmin=2).T
+
+
 def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
 

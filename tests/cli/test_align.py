@@ -22,6 +22,10 @@ def test_a_tilt_series_from_disk_to_disk(here, cluster, tmp_path):
     for said in ("start: ", "of 100 percent done", "axis at 0.00°", "--alignment", "pictures in"):
         assert said in done.stderr
     assert all((tmp_path / "out" / name).stat().st_size > 10_000 for name in ("shifts.png", "views.png", "slices.png"))
+    page = (tmp_path / "out.report.html").read_text("utf-8")
+    assert all(
+        words in page for words in ("shifts of the views", "Convergence", "data:image/jpeg", "column of the axis")
+    )
     assert rms(read_alignment(tmp_path / "out" / "alignment.yaml").shifts, truth, angles).max() < 0.1
     words = ("--cluster", cluster, "--algorithm", "sirt", "--iterations", 2)
     one = here("recon", "views.mrc", "one.mrc", "--alignment", "out/alignment.yaml", *words)

@@ -104,6 +104,8 @@ def test_killed_and_resumed_with_the_bits_of_another_number_of_workers(here: Any
         "dtomo.json", "history.jsonl", "history.png", "parameters.npz", "split.npz",
     ]  # fmt: skip
     assert (folder / "out.run.yaml").is_file()
+    page = (folder / "out.report.html").read_text("utf-8")
+    assert all(words in page for words in ("Fit of a model", "validation", "Convergence"))
 
 
 def test_a_plan_touches_nothing(here: Any, folder: Path) -> None:

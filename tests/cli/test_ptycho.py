@@ -17,6 +17,8 @@ def test_from_scan_to_pictures(here, scan, tmp_path):
     assert "3 of 3 epochs done, loss" in done.stderr
     assert (tmp_path / "out.h5").is_file()
     assert len(list((tmp_path / "out.h5.pictures").glob("*.png"))) >= 5
+    page = (tmp_path / "out.h5.report.html").read_text("utf-8")
+    assert all(words in page for words in ("Object, phase", "Probe modes, magnitude", "Convergence"))
     again = here("ptycho", "--config", "out.h5.run.yaml", "--epochs", 1, "--overwrite", "--no-pictures", "-q")
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 

@@ -54,6 +54,8 @@ def test_a_run_with_everything(scan: Path, tmp_path: Path) -> None:
     assert not (out / ".dtomo").exists()
     summary = json.loads((tmp_path / "out.zarr.summary.json").read_text())
     assert summary["losses"][-1] < summary["losses"][0]
+    page = (tmp_path / "out.zarr.report.html").read_text("utf-8")
+    assert all(words in page for words in ("δ", "Correlation of two halves", "shifts of the images", "Convergence"))
     assert {item.name for item in (tmp_path / "out.zarr.pictures").iterdir()} == {
         "overview.png",
         "delta.png",

@@ -55,6 +55,8 @@ def test_a_run_and_what_it_leaves(given: Scene, tmp_path: Path) -> None:
     summary = json.loads((out / "iteration-002" / "summary.json").read_text())
     assert summary["classes"][0]["particles"] == [6, 6]
     assert (tmp_path / "out.pictures" / "overview.png").stat().st_size > 1000
+    page = (tmp_path / "out.report.html").read_text("utf-8")
+    assert all(words in page for words in ("FSC of the two halves", "Average", "Score, median", "Convergence"))
     assert dtomo("align", given.path, out, *FEW).returncode == 2
     again = dtomo("align", given.path, out, *FEW, "--overwrite", "--no-pictures", "--quiet")
     assert again.returncode == 0, again.stderr

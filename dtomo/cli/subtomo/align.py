@@ -8,6 +8,7 @@ import typer
 
 from dtomo.cli import options
 from dtomo.cli.options import of as _of
+from dtomo.cli.report import after_run
 from dtomo.errors import UserError
 
 _PARTICLES = "The particles"
@@ -93,10 +94,11 @@ def align(
     ] = True,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Align the particles of LIST to a reference and average them, in two halves that stay apart, into OUT."""
     given: dict[str, Any] = dict(locals())
-    for name in ("config", "plan", "resume", "overwrite", "quiet", "pictures", "particle_list"):
+    for name in ("config", "plan", "resume", "overwrite", "quiet", "report", "pictures", "particle_list"):
         del given[name]
     if particle_list is not None:
         if scan is not None and output is None:
@@ -116,3 +118,4 @@ def align(
         written = write_pictures(done.output)
         if not quiet:
             print(f"pictures in {written[0].parent}", file=sys.stderr)
+    after_run(settings.output, report and not plan, quiet)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from dtomo.cli import options
+from dtomo.cli.report import after_run
 
 
 @options.on_workers
@@ -29,15 +30,19 @@ def average(
     where: Any = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
+    report: options.Report = True,
 ) -> None:
     """Average the particles of LIST in their poses: two halves, their FSC, and all of them."""
-    given = {name: value for name, value in locals().items() if name not in ("particle_list", "overwrite", "quiet")}
+    given = {
+        name: value for name, value in locals().items() if name not in ("particle_list", "overwrite", "quiet", "report")
+    }
     from dtomo.settings import AlignSettings
     from dtomo.subtomo.job import average_run
 
     given |= {"scan": particle_list, "adaptive": False}
     settings = options.settings_of(AlignSettings, "subtomo average:LIST and OUT", None, given, "scan", "output")
     average_run(settings, overwrite=overwrite, quiet=quiet)
+    after_run(settings.output, report, quiet)
 
 
 def fsc(

@@ -27,16 +27,20 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """A box of the page: a title, and one of a plot (SVG), bars, or rows of names and values; and a line below."""
+    """A box of the page: a title, and one of a plot (SVG), bars, rows of names and values, or a picture; a line below.
+
+    A picture is an address that holds its data, and its box is as wide as the page.
+    """
 
     title: str
     plot: str = ""
     bars: tuple[Bar, ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
     below: str = ""
+    picture: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.plot or self.bars or self.rows)
+        return bool(self.plot or self.bars or self.rows or self.picture)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +111,11 @@ def text(value: object) -> str:
     return html.escape(plain)
 
 
+def text_of_address(address: str) -> str:
+    """The address of embedded data, whole; any other is left out."""
+    return html.escape(address) if address.startswith("data:image/") else ""
+
+
 def _part(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")
 
@@ -121,8 +130,10 @@ def _section(title: str, cards: Sequence[Card]) -> str:
 def _card(card: Card) -> str:
     rows = "".join(f"<tr><td>{text(name)}</td><td>{text(value)}</td></tr>" for name, value in card.rows)
     inside = card.plot + _bars(card.bars) + (f"<table>{rows}</table>" if rows else "")
+    if card.picture:
+        inside += f"<img class='picture' alt='{text(card.title)}' src='{text_of_address(card.picture)}'>"
     below = f"<p>{text(card.below)}</p>" if card.below else ""
-    return f"<div class='card'><h3>{text(card.title)}</h3>{inside}{below}</div>"
+    return f"<div class='card{' wide' * bool(card.picture)}'><h3>{text(card.title)}</h3>{inside}{below}</div>"
 
 
 def _bars(bars: Sequence[Bar]) -> str:
@@ -169,6 +180,11 @@ def _now(plane: Plane) -> int:
     return min(range(len(plane.at)), key=lambda place: abs(plane.at[place] - plane.length / 2))
 
 
+def _named(plane: Plane) -> str:
+    up, across = plane.sides
+    return f"{across}{up}" if len(up) == len(across) == 1 else f"{up}s × {across}s"
+
+
 def _for_script(plane: Plane) -> dict[str, object]:
     now = _now(plane)
     return {
@@ -180,7 +196,6 @@ def _for_script(plane: Plane) -> dict[str, object]:
 
 def _plane(plane: Plane) -> str:
     now = _now(plane)
-    up, across = plane.sides
     at = plane.at[now]
     far = "" if plane.step is None else f" · {float(f'{at * plane.step:.4g}'):g} µm"
     bar = (
@@ -189,12 +204,13 @@ def _plane(plane: Plane) -> str:
         else f"<span class='bar' style='width:{100 * plane.bar[0]:.2f}%'>{text(plane.bar[1])}</span>"
     )
     many = len(plane.pictures) > 1
-    label = f"slice along {plane.axis}"
+    label = text(f"slice along {plane.axis}")
     slider = f"<input type='range' min='0' max='{len(plane.pictures) - 1}' value='{now}' aria-label='{label}'>"
     return (
-        f"<figure class='plane'><figcaption><b>{across}{up}</b>"
+        f"<figure class='plane'><figcaption><b>{text(_named(plane))}</b>"
         f"<output>{text(f'{plane.axis} = {at} of {plane.length}{far}')}</output></figcaption>"
         f"<div class='frame' style='aspect-ratio:{plane.proportion:.4f}'>"
-        f"<img alt='slice {across}{up}' src='{plane.pictures[now]}'><i class='across'></i><i class='up'></i>{bar}</div>"
+        f"<img alt='{text(_named(plane))}' src='{plane.pictures[now]}'>"
+        f"<i class='across'></i><i class='up'></i>{bar}</div>"
         f"{slider * many}</figure>"
     )

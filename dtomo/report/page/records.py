@@ -78,6 +78,11 @@ def numbers(value: Any) -> list[float]:
     return [math.nan if (found := number(one)) is None else found for one in _list(value)]
 
 
+def when(record: Record) -> str:
+    """When the run ended, for the line below the title; empty if it is not known."""
+    return "" if record.ended is None else f", finished {record.ended:%Y-%m-%d %H:%M %Z}"
+
+
 def time_tiles(record: Record) -> list[tuple[str, str]]:
     """Tiles of time and workers."""
     tiles = []

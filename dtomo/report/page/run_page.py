@@ -1,13 +1,24 @@
 """``dtomo report``: from an output and what lies beside it to one HTML file."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from dtomo import __version__
 from dtomo.errors import UserError
 from dtomo.io.output import progress_folder
+from dtomo.report.page import folder_page, ptycho_page
 from dtomo.report.page.html import Page
 from dtomo.report.page.volume_page import volume_page
+
+_KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path, str], Page]], ...] = (
+    (ptycho_page.is_ptycho, ptycho_page.ptycho_page),
+    (ptycho_page.is_joint, ptycho_page.joint_page),
+    (folder_page.is_alignment, folder_page.alignment_page),
+    (folder_page.is_subtomo, folder_page.subtomo_page),
+    (folder_page.is_fit, folder_page.fit_page),
+)
+"""How outputs that are not plain volumes are known, and what makes their page."""
 
 
 def report_file(output: Path) -> Path:
@@ -57,4 +68,8 @@ def page_of(output: Path) -> Page:
         raise UserError(f"there is no file or folder {output}")
     if progress_folder(output).is_dir():
         raise UserError(f"{output} is unfinished; finish it with --resume, then ask for its report")
-    return volume_page(output, f"Written by dtomo {__version__}.")
+    foot = f"Written by dtomo {__version__}."
+    for is_this, page in _KINDS:
+        if is_this(output):
+            return page(output, foot)
+    return volume_page(output, foot)

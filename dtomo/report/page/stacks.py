@@ -121,9 +121,32 @@ def stacks_of(path: Path | str, name: str = "volume", unit: str = "") -> list[St
     return [_stack(array, finest.shape, spacing, name, unit, said)]
 
 
-def stack_of_array(array: NDArray[Any], name: str, unit: str = "", spacing: Sequence[float] | None = None) -> Stack:
-    """The pictures of an array (z, y, x) in memory; `spacing` (z, y, x) in µm."""
-    return _stack(np.asarray(array, np.float32), array.shape, spacing, name, unit, "all values")
+def stack_of_array(
+    array: NDArray[Any],
+    name: str,
+    unit: str = "",
+    spacing: Sequence[float] | None = None,
+    axes: Sequence[str] = ("z", "y", "x"),
+    *,
+    flat: bool = False,
+) -> Stack:
+    """The pictures of an array in memory.
+
+    Parameters
+    ----------
+    array
+        ``(z, y, x)``, real.
+    name, unit
+        What it is, and the unit of its values.
+    spacing
+        (z, y, x) in µm; None if unknown.
+    axes
+        Names of the axes.
+    flat
+        Leave out planes that cut the first axis.
+    """
+    plain = np.asarray(array, np.float32)
+    return _stack(plain, array.shape, spacing, name, unit, "all values", axes, flat=flat)
 
 
 def _level(path: Path | str, finest: Volume) -> tuple[int, Volume]:
@@ -174,6 +197,9 @@ def _stack(
     name: str,
     unit: str,
     source: str,
+    axes: Sequence[str] = ("z", "y", "x"),
+    *,
+    flat: bool = False,
 ) -> Stack:
     values = array[np.isfinite(array)]
     if not values.size:
@@ -183,7 +209,8 @@ def _stack(
     low, high = gray_range([some], 0.01, 99.99)
     margin = max(0.05 * (high - low), 1e-4 * max(abs(low), abs(high)))  # float32 has no room for narrower bars
     counts, edges = np.histogram(values, bins=160, range=(low - margin, high + margin))
-    planes = tuple(_plane(array, axis, shape, spacing, limits) for axis in ((0, 1, 2) if array.shape[0] > 1 else (0,)))
+    across = (0, 1, 2) if array.shape[0] > 1 and not flat else (0,)
+    planes = tuple(_plane(array, axis, shape, spacing, limits, axes) for axis in across)
     return Stack(
         name, unit, planes, limits, counts, edges.astype(np.float64), float(values.mean(dtype=np.float64)),
         float(values.std(dtype=np.float64)), float(values.min()), float(values.max()), source,
@@ -191,9 +218,13 @@ def _stack(
 
 
 def _plane(
-    array: NDArray[Any], axis: int, shape: Sequence[int], spacing: Sequence[float] | None, limits: tuple[float, float]
+    array: NDArray[Any],
+    axis: int,
+    shape: Sequence[int],
+    spacing: Sequence[float] | None,
+    limits: tuple[float, float],
+    names: Sequence[str],
 ) -> Plane:
-    names = "zyx"
     up, across = (other for other in range(3) if other != axis)
     lengths = spacing or (1.0, 1.0, 1.0)
     width, height = shape[across] * lengths[across], shape[up] * lengths[up]

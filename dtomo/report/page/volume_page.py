@@ -9,7 +9,7 @@ import numpy as np
 from dtomo.distributed.plan import size
 from dtomo.io import Volume, open_volume
 from dtomo.report.page.html import Card, Page
-from dtomo.report.page.records import Record, number, numbers, record_cards, resource_cards, time_tiles
+from dtomo.report.page.records import Record, number, numbers, record_cards, resource_cards, time_tiles, when
 from dtomo.report.page.stacks import stacks_of
 from dtomo.report.page.svg import Line, plot
 
@@ -48,8 +48,7 @@ def _lead(output: Path, record: Record, volume: Volume) -> str:
     algorithm = record.settings.get("algorithm")
     what = f"Reconstruction by {algorithm}" if algorithm else f"Volume ({volume.format})"
     of = f" of {Path(str(record.settings['scan'])).name}" if record.settings.get("scan") else ""
-    when = "" if record.ended is None else f", finished {record.ended:%Y-%m-%d %H:%M %Z}"
-    return f"{what}{of}{when}. {output}"
+    return f"{what}{of}{when(record)}. {output}"
 
 
 def _found(record: Record) -> list[tuple[str, str]]:
