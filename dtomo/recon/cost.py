@@ -211,7 +211,7 @@ def _solver(sizes: Sizes, block: int, threads: int) -> dict[str, int]:
     """Arrays of the algorithms beside the data."""
     volume = block * sizes.slice
     if sizes.settings.algorithm in NEEDS:
-        return solver_bytes(sizes.settings, block, sizes.slice, sizes.solved_row)
+        return solver_bytes(sizes.settings, block, sizes.slice, sizes.solved_row, on_device=sizes.on_device)
     if sizes.by_nufft:
         return {"transforms": sizes.frequencies * (POINT + threads * POINT_OF_THREAD), "volume": volume}
     return {"volume": volume}

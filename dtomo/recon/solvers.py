@@ -53,6 +53,9 @@ NEEDS = {
     "fista": Needs(3, 2, 2, 1, 1.1, 3),
 }
 """By the names of ``--algorithm``; memory was measured, see tests/recon/test_solvers.py."""
+IN_TILES = ("sirt", "os-sart", "mlem", "osem")
+"""Those that do without one of the volumes in a parallel beam on the CPU, but for few slices: their back projection is
+never whole."""
 PRIORS = {"tv": Needs(5.5, 0, 2, 0, 0.3), "wavelets": Needs(2, 0, 0, 0, 0.5), "nuclear": Needs(3, 0, 0, 0, 0.3)}
 """What a prior of ``--algorithm fista`` takes more."""
 
@@ -105,15 +108,19 @@ def needs_of(settings: ReconSettings) -> Needs:
     return Needs(volumes, data, kept_volumes, kept_data, work)
 
 
-def solver_bytes(settings: ReconSettings, block: int, slice_bytes: int, row_bytes: int) -> dict[str, int]:
+def solver_bytes(
+    settings: ReconSettings, block: int, slice_bytes: int, row_bytes: int, *, on_device: bool = False
+) -> dict[str, int]:
     """Bytes of an iterative solver beside its data, for `block` slices of so many bytes with rows of so many bytes."""
+    tiles = not on_device and block >= 8
     needs = needs_of(settings)
     sums = settings.subsets if settings.algorithm == "osem" else 1  # inverse sums of columns, a slice each
     if settings.weights == "photons" or settings.mask not in (None, "circle"):
         sums *= block  # slices differ
     return {
         "residuals": int(needs.data * block * row_bytes) + row_bytes,
-        "volumes": int(needs.volumes * block * slice_bytes) + sums * slice_bytes,
+        "volumes": int((needs.volumes - (tiles and settings.algorithm in IN_TILES)) * block * slice_bytes)
+        + sums * slice_bytes,
     }
 
 
