@@ -38,7 +38,8 @@ class Resources:
     address
         Of a scheduler that runs already.
     dashboard
-        Where the dashboard listens; None: nowhere.
+        Where the dashboard listens; None: nowhere. Of a cluster on this machine, a port alone (``":8787"``) is for this
+        machine alone.
     shared
         The memory is a share of what is free, and fewer workers would have more.
     kind
@@ -355,6 +356,12 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
             client = stack.enter_context(Client(wanted.address, timeout=WAIT_FOR_WORKERS))
         except (OSError, ValueError) as error:
             raise UserError(f"no scheduler answers at {wanted.address}; check the address and that it runs") from error
+        except (RuntimeError, TypeError) as error:  # keys and certificates that are missing or asked for
+            reason = shown(str(error).strip().split("\n")[0], 200)
+            raise UserError(
+                f"no connection to {wanted.address} ({reason}); keys, certificates and require-encryption are settings "
+                "of Dask (distributed.comm)"
+            ) from error
         try:
             client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS)
         except TimeoutError as error:

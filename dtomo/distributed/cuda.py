@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtomo.device import SHARE
 from dtomo.distributed.devices import OWN_DEVICE, POOL, owned, parse_devices, same_device, visible_devices
-from dtomo.distributed.local import HOST, local_client, pinned_cluster
+from dtomo.distributed.local import HOST, kept_here, local_client, pinned_cluster
 from dtomo.errors import UserError, shown
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _keywords(
         "memory_limit": wanted.memory,
         "local_directory": scratch,
         "host": HOST,
-        "dashboard_address": wanted.dashboard,
+        "dashboard_address": kept_here(wanted.dashboard),
         "silence_logs": logging.CRITICAL,
         "preload": ["dtomo.distributed.worker"],
         "log_spilling": False,

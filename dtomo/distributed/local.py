@@ -25,6 +25,11 @@ Start = Callable[["Resources", str, Sequence[dict[str, str]]], "SpecCluster"]
 """Starts a cluster with a folder for scratch files and the environment of each worker."""
 
 
+def kept_here(dashboard: str | None) -> str | None:
+    """Where a dashboard listens: at a bare port only for this machine, since it asks for no password."""
+    return f"{HOST}{dashboard}" if dashboard and dashboard.startswith(":") else dashboard
+
+
 def environments(wanted: "Resources") -> list[dict[str, str]]:
     """Variables that each worker gets beside those of this process: its threads and its device."""
     devices = device_environments(
@@ -132,7 +137,7 @@ def pinned_cluster(wanted: "Resources", scratch: str, environments: Sequence[dic
             "protocol": "tcp://",
             "port": 0,
             "dashboard": wanted.dashboard is not None,
-            "dashboard_address": wanted.dashboard,
+            "dashboard_address": kept_here(wanted.dashboard),
         },
     }
     return SpecCluster(workers=workers, scheduler=scheduler, name="dtomo", silence_logs=logging.CRITICAL)
