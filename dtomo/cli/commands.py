@@ -23,6 +23,7 @@ from dtomo.cli.report import report
 from dtomo.cli.simulate import app as simulate
 from dtomo.cli.slurm_script import slurm_script
 from dtomo.cli.subtomo import app as subtomo
+from dtomo.cli.view import view
 from dtomo.errors import DtomoError, shown
 
 _PART_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -95,6 +96,7 @@ app.command()(ptychotomo)
 app.command()(fit)
 app.command()(convert)
 app.command()(report)
+app.command()(view)
 app.command("slurm-script")(slurm_script)
 app.add_typer(subtomo, name="subtomo")
 app.add_typer(simulate, name="simulate")

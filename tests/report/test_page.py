@@ -1,17 +1,20 @@
 """The page of a run: what it holds, that nothing in it can run, and what a browser makes of it."""
 
+import importlib.util
 import json
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import yaml
+import zarr
 
+from dtomo.cli import main
 from dtomo.cli.report import after_run
 from dtomo.errors import UserError
 from dtomo.io.volumes import store_volume
 from dtomo.report.page import report_file, write_report
-from dtomo.report.page.stacks import stack_of_array, stacks_of
+from dtomo.report.page.stacks import levels_of, stack_of_array, stacks_of
 from dtomo.report.page.svg import Line, plot
 from dtomo.runs.record import run_file, summary_file
 from tests.report.browser import open_browser, resize
@@ -149,6 +152,20 @@ def test_slices_of_a_file_too_large_to_be_read_whole(tmp_path, monkeypatch):
     assert [len(plane.pictures) for plane in stack.planes] == [5, 65, 35]
     some = data[np.linspace(0, 39, 5).round().astype(int)]
     assert stack.mean == pytest.approx(float(some.mean()), rel=1e-5)
+
+
+def test_all_levels_are_found(tmp_path):
+    path = store_volume(np.ones((8, 500, 520), np.float32), tmp_path / "large.zarr", levels=3)
+    assert [level.shape for level in levels_of(path)] == [(8, 500, 520), (4, 250, 260), (2, 125, 130)]
+    zarr.save_array(tmp_path / "plain.zarr", np.ones((3, 4, 5), np.float32))
+    assert [level.shape for level in levels_of(tmp_path / "plain.zarr")] == [(3, 4, 5)]
+    assert len(levels_of(store_volume(ball(), tmp_path / "a.mrc"))) == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("napari") is not None, reason="napari is installed")
+def test_view_without_napari_says_what_to_do(volume, capsys):
+    assert main(["view", str(volume)]) == 2
+    assert "pip install 'dtomo[viewer]'" in capsys.readouterr().err
 
 
 def test_special_volumes(tmp_path):

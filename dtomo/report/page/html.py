@@ -83,11 +83,13 @@ class Page:
         )
         notes = "".join(f"<li>{text(note)}</li>" for note in self.notes)
         grays = [_gray_values(stack, len(self.stacks) > 1) for stack in self.stacks]
+        images = "".join(_stack(stack) for stack in self.stacks if len(stack.planes) == 1)
         body = [
             f"<header><h1>{text(self.title)}</h1><p>{text(self.lead)}</p></header>",
             f"<div class='tiles'>{tiles}</div>" * bool(tiles),
             f"<ul class='notes'>{notes}</ul>" * bool(notes),
-            *(_stack(stack) for stack in self.stacks),
+            *(_stack(stack) for stack in self.stacks if len(stack.planes) > 1),
+            f"<div class='images'>{images}</div>" * bool(images),
             _section("Values and course", [*grays, *self.curves]),
             _section("Time and memory", self.resources),
             _section("To repeat it", self.records),
@@ -153,14 +155,18 @@ def _stack(stack: Stack) -> str:
     planes = "".join(_plane(plane) for plane in stack.planes)
     black, white = stack.limits
     unit = f" {stack.unit}" * bool(stack.unit)
-    said = f"Black {black:.4g}, white {white:.4g}{unit}. A click in a picture moves the other planes there."
+    said = f"Black {black:.4g}, white {white:.4g}{unit}."
+    lines = ""
+    if len(stack.planes) > 1:
+        said += " A click in a picture moves the other planes there."
+        lines = "<label><input type='checkbox' name='lines' checked> lines of the other planes</label>"
     return (
         f"<section><h2>{text(stack.name)}</h2><div class='card stack'>"
         f"<div class='planes{' single' * (len(stack.planes) == 1)}'>{planes}</div>"
         "<div class='knobs' hidden>"
         "<label>brightness <input type='range' name='brightness' min='0.3' max='3' step='0.02' value='1'></label>"
         "<label>contrast <input type='range' name='contrast' min='0.3' max='3' step='0.02' value='1'></label>"
-        "<label><input type='checkbox' name='lines' checked> lines of the other planes</label></div>"
+        f"{lines}</div>"
         f"<p>{text(said)}</p><script type='application/json'>{data}</script></div></section>"
     )
 
@@ -185,11 +191,20 @@ def _named(plane: Plane) -> str:
     return f"{across}{up}" if len(up) == len(across) == 1 else f"{up}s × {across}s"
 
 
+def _step(plane: Plane) -> tuple[float | None, str]:
+    """From one slice to the next, and its unit: one in which the whole length is a number to be read."""
+    if plane.step is None:
+        return None, ""
+    length = plane.step * plane.length
+    factor, unit = (1e3, "nm") if length < 1 else (1e-3, "mm") if length >= 1e4 else (1.0, "µm")
+    return plane.step * factor, unit
+
+
 def _for_script(plane: Plane) -> dict[str, object]:
-    now = _now(plane)
+    now, (step, unit) = _now(plane), _step(plane)
     return {
         "axis": plane.axis, "sides": plane.sides, "size": plane.size, "length": plane.length, "at": plane.at,
-        "step": plane.step, "now": now,
+        "step": step, "unit": unit, "now": now,
         "pictures": [None if place == now else picture for place, picture in enumerate(plane.pictures)],
     }  # fmt: skip
 
@@ -197,7 +212,9 @@ def _for_script(plane: Plane) -> dict[str, object]:
 def _plane(plane: Plane) -> str:
     now = _now(plane)
     at = plane.at[now]
-    far = "" if plane.step is None else f" · {float(f'{at * plane.step:.4g}'):g} µm"
+    step, unit = _step(plane)
+    far = "" if step is None else f" · {float(f'{at * step:.4g}'):g} {unit}"
+    place = f"{plane.axis} = {at} of {plane.length}{far}" if plane.length > 1 else ""
     bar = (
         ""
         if plane.bar is None
@@ -208,7 +225,7 @@ def _plane(plane: Plane) -> str:
     slider = f"<input type='range' min='0' max='{len(plane.pictures) - 1}' value='{now}' aria-label='{label}'>"
     return (
         f"<figure class='plane'><figcaption><b>{text(_named(plane))}</b>"
-        f"<output>{text(f'{plane.axis} = {at} of {plane.length}{far}')}</output></figcaption>"
+        f"<output>{text(place)}</output></figcaption>"
         f"<div class='frame' style='aspect-ratio:{plane.proportion:.4f}'>"
         f"<img alt='{text(_named(plane))}' src='{plane.pictures[now]}'>"
         f"<i class='across'></i><i class='up'></i>{bar}</div>"

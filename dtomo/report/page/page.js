@@ -25,7 +25,7 @@ for (const box of document.querySelectorAll(".stack")) {
     const at = plane.at[index];
     shown[plane.axis] = at;
     figure.querySelector("img").src = plane.pictures[index];
-    const far = plane.step ? ` · ${Number((at * plane.step).toPrecision(4))} µm` : "";
+    const far = plane.step ? ` · ${Number((at * plane.step).toPrecision(4))} ${plane.unit}` : "";
     figure.querySelector("output").textContent = `${plane.axis} = ${at} of ${plane.length}${far}`;
     lines();
   };
@@ -56,7 +56,8 @@ for (const box of document.querySelectorAll(".stack")) {
   const look = () => {
     const filter = `brightness(${knob("brightness").value}) contrast(${knob("contrast").value})`;
     for (const image of box.querySelectorAll("img")) image.style.filter = filter;
-    for (const line of box.querySelectorAll(".frame i")) line.hidden = !knob("lines").checked;
+    const lined = knob("lines");
+    if (lined) for (const line of box.querySelectorAll(".frame i")) line.hidden = !lined.checked;
   };
   for (const input of box.querySelectorAll(".knobs input")) input.addEventListener("input", look);
   box.querySelector(".knobs").hidden = false;

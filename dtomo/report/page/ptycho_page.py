@@ -49,7 +49,10 @@ def ptycho_page(output: Path, foot: str) -> Page:
         spacing = (1.0, height, width)
     image = result.transmission[0]
     modes, slices, rows, columns = result.object.shape
-    tiles = [(f"{rows} × {columns}", "pixels of the object"), (str(len(result.probe)), "probe modes")]
+    tiles = [
+        (f"{rows} × {columns}", "pixels of the object"),
+        (str(len(result.probe)), "probe mode" + "s" * (len(result.probe) > 1)),
+    ]
     tiles += [(str(count), what) for count, what in ((slices, "slices"), (modes, "object modes")) if count > 1]
     tiles += _loss_tile(result.history) + _resolution_tile(record.summary.get("frc")) + time_tiles(record)
     probe = np.abs(result.probe)
@@ -115,7 +118,11 @@ def joint_page(output: Path, foot: str) -> Page:
 
 
 def _loss_tile(history: NDArray[Any]) -> list[tuple[str, str]]:
-    return [(f"{float(history[-1]):.4g}", f"loss after {len(history)} epochs")] if len(history) else []
+    return (
+        [(f"{float(history[-1]):.4g}", f"loss after {len(history)} epoch{'s' * (len(history) > 1)}")]
+        if len(history)
+        else []
+    )
 
 
 def _loss(history: NDArray[Any], name: str) -> Card:

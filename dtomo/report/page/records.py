@@ -152,8 +152,8 @@ def _amounts(record: Record) -> Card:
 
 def record_cards(record: Record, command: str) -> list[Card]:
     """Boxes of settings, inputs and versions; `command` repeats the run."""
-    given = tuple((name, shown(value)) for name, value in record.settings.items() if value not in (None, [], ""))
-    inputs = tuple((str(one.get("path")), size(number(one.get("size")) or 0)) for one in record.inputs)
+    given = tuple((name, shown(value)) for name, value in record.settings.items() if value not in (None, [], {}, ""))
+    inputs = tuple((size(number(one.get("size")) or 0), str(one.get("path"))) for one in record.inputs)
     repeat = f"The same again: dtomo {command} --config {record.file} --overwrite" if command else ""
     return [
         Card("Settings", rows=given, below=repeat),

@@ -109,8 +109,9 @@ def stacks_of(path: Path | str, name: str = "volume", unit: str = "") -> list[St
     UserError
         There is no volume at `path`, or it cannot be read.
     """
-    finest = open_volume(path)
-    level, volume = _level(path, finest)
+    levels = levels_of(path)
+    finest, level = levels[0], max(place for place, one in enumerate(levels) if not place or max(one.shape) >= ENOUGH)
+    volume = levels[level]
     array, source = _read(volume)
     shown = f"level {level} of {path.name if isinstance(path, Path) else path}" if level else "the volume itself"
     said = f"{shown}, {source}" if source else shown
@@ -149,18 +150,23 @@ def stack_of_array(
     return _stack(plain, array.shape, spacing, name, unit, "all values", axes, flat=flat)
 
 
-def _level(path: Path | str, finest: Volume) -> tuple[int, Volume]:
-    """The coarsest level that is large enough."""
-    best, level = (0, finest), 1
-    while finest.format == "zarr":
+def levels_of(path: Path | str) -> list[Volume]:
+    """All levels of a volume on disk, the finest first; one for formats without levels.
+
+    Raises
+    ------
+    UserError
+        There is no volume at `path`.
+    """
+    levels = [open_volume(path)]
+    while levels[0].format == "zarr":
         try:
-            volume = open_volume(path, level=level)
+            levels.append(open_volume(path, level=len(levels)))
         except UserError:
             break
-        if max(volume.shape) < ENOUGH:
-            break
-        best, level = (level, volume), level + 1
-    return best
+        if levels[-1].shape == levels[-2].shape and levels[-1].source == levels[-2].source:
+            return levels[:-1]  # a single array, whatever the level
+    return levels
 
 
 def _read(volume: Volume) -> tuple[NDArray[Any], str]:
@@ -204,16 +210,20 @@ def _stack(
     values = array[np.isfinite(array)]
     if not values.size:
         values = np.zeros(1, np.float32)
+    unit = "" if unit == "1" else unit
     some = values[:: max(1, values.size // 4_000_000)]
-    limits = gray_range([some], 0.5, 99.8)
+    black, white = gray_range([some], 0.5, 99.8)
+    limits = black + 0.0, white + 0.0  # no -0
     low, high = gray_range([some], 0.01, 99.99)
     margin = max(0.05 * (high - low), 1e-4 * max(abs(low), abs(high)))  # float32 has no room for narrower bars
     counts, edges = np.histogram(values, bins=160, range=(low - margin, high + margin))
     across = (0, 1, 2) if array.shape[0] > 1 and not flat else (0,)
     planes = tuple(_plane(array, axis, shape, spacing, limits, axes) for axis in across)
+    if flat:
+        planes = tuple(dataclasses.replace(plane, step=None) for plane in planes)
     return Stack(
         name, unit, planes, limits, counts, edges.astype(np.float64), float(values.mean(dtype=np.float64)),
-        float(values.std(dtype=np.float64)), float(values.min()), float(values.max()), source,
+        float(values.std(dtype=np.float64)), float(values.min()) + 0.0, float(values.max()) + 0.0, source,
     )  # fmt: skip
 
 

@@ -118,9 +118,9 @@ def _number(value: float) -> str:
     return "0" if text in ("-0", "0") else text.replace("e+0", "e").replace("e-0", "e-")
 
 
-def _steps(low: float, high: float, most: int) -> list[float]:
-    """Round numbers from `low` to `high`, at most about `most`."""
-    rough = (high - low) / most
+def _steps(low: float, high: float, most: int, least: float = 0.0) -> list[float]:
+    """Round numbers from `low` to `high`, at most about `most`, no closer than `least`."""
+    rough = max((high - low) / most, least)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
@@ -131,13 +131,17 @@ def _steps(low: float, high: float, most: int) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
-    """Where values lie in the drawing: `left` … `right` across, `bottom` … `top` upright (logarithms if `log`)."""
+    """Where values lie in the drawing: `left` … `right` across, `bottom` … `top` upright.
+
+    Heights are logarithms if `log`; what lies across is in `whole` numbers, or not.
+    """
 
     left: float
     right: float
     bottom: float
     top: float
     log: bool
+    whole: bool = False
 
     @classmethod
     def around(
@@ -152,7 +156,7 @@ class _Frame:
         left, right = float(xs.min()), float(xs.max())
         if not right > left:
             left, right = left - 0.5, right + 0.5
-        return cls(left, right, bottom, top, log)
+        return cls(left, right, bottom, top, log, bool((xs == np.round(xs)).all()))
 
     def x(self, value: float) -> float:
         return _LEFT + (value - self.left) / (self.right - self.left) * (WIDTH - _LEFT - _RIGHT)
@@ -167,7 +171,7 @@ class _Frame:
             parts.append(f"<line class='grid' x1='{_LEFT}' x2='{WIDTH - _RIGHT}' y1='{y:.1f}' y2='{y:.1f}'/>")
             parts.append(f"<text x='{_LEFT - 7}' y='{y + 4:.1f}' text-anchor='end'>{name}</text>")
         floor = HEIGHT - _BOTTOM
-        for value in _steps(self.left, self.right, 6):
+        for value in _steps(self.left, self.right, 6, 1.0 if self.whole else 0.0):
             x = self.x(value)
             parts.append(f"<line class='axis' x1='{x:.1f}' x2='{x:.1f}' y1='{floor}' y2='{floor + 4}'/>")
             parts.append(f"<text x='{x:.1f}' y='{floor + 18}' text-anchor='middle'>{_number(value)}</text>")
@@ -191,7 +195,9 @@ class _Frame:
             math.log10(factor) + power: _number(factor * 10.0**power) for power in powers[::every] for factor in factors
         }
         inside = {height: name for height, name in found.items() if self.bottom <= height <= self.top}
-        return inside or {self.bottom: _number(10**self.bottom), self.top: _number(10**self.top)}
+        if len(inside) < 2:
+            inside = {math.log10(value): _number(value) for value in _steps(10**self.bottom, 10**self.top, 5)}
+        return inside
 
     def level(self, value: float, text: str) -> str:
         y = self.y(math.log10(value) if self.log else value)
