@@ -11,6 +11,7 @@ import zarr
 
 from dtomo.cli import main
 from dtomo.cli.report import after_run
+from dtomo.cli.view import show
 from dtomo.errors import UserError
 from dtomo.io.volumes import store_volume
 from dtomo.report.page import report_file, write_report
@@ -166,6 +167,17 @@ def test_all_levels_are_found(tmp_path):
 def test_view_without_napari_says_what_to_do(volume, capsys):
     assert main(["view", str(volume)]) == 2
     assert "pip install 'dtomo[viewer]'" in capsys.readouterr().err
+
+
+def test_napari_is_given_all_levels_where_it_is_installed(tmp_path):
+    components = pytest.importorskip("napari.components")
+    path = store_volume(np.ones((8, 500, 520), np.float32), tmp_path / "large.zarr", levels=3, voxel_size_um=2.0)
+    viewer = components.ViewerModel()
+    show(viewer, levels_of(path), "large")
+    (layer,) = viewer.layers
+    assert [level.shape for level in layer.data] == [(8, 500, 520), (4, 250, 260), (2, 125, 130)]
+    assert tuple(layer.scale) == (2.0, 2.0, 2.0)
+    assert [str(unit) for unit in layer.units] == ["micrometer"] * 3
 
 
 def test_special_volumes(tmp_path):
