@@ -199,7 +199,7 @@ def iterate(
     Raises
     ------
     UserError
-        A checkpoint of another algorithm or problem.
+        A checkpoint of another algorithm or problem; residuals that are not finite, unless of a slice among others.
     """
     history = Residuals(tolerance, callback)
     kept = None if checkpoints is None else checkpoints.restore()
@@ -215,13 +215,29 @@ def iterate(
             parts = method.parts() if watch is None else method.parts() | watch.parts()
             checkpoints.offer(State(parts, np.array(history.norms)))
         squared = method.misfit()
+        _refuse_not_finite(method.operator, squared, number)
         if history.stop(squared, None if watch is None else watch.look(method.solution, squared), watch):
             break
         method.advance(history.active)
     early = history.reason != "iterations"
     solution, held_out = (method.solution, None) if watch is None else watch.chosen(method.solution, early)
     made = len(history.norms) - early
+    if history.norms and not np.isfinite(history.norms[-1]).all():  # of some slices: no number is better than 0
+        solution *= method.operator.factor_in(np.where(np.isfinite(history.norms[-1]), 1, np.nan))
     return Result(solution, np.array(history.norms), made, history.reason, held_out)
+
+
+def _refuse_not_finite(operator: LinearOperator, squared: NDArray[np.float64], number: int) -> None:
+    """Where slices are no problems of their own, one value spoils all; a broken slice among others stays alone."""
+    alone = squared.size > 1 or getattr(getattr(operator, "operator", operator), "separable", False)
+    if alone or np.isfinite(squared).all():
+        return
+    if number == 0:
+        raise UserError(
+            "data or starting point hold values that are not finite (NaN, infinite, or too large), which would spoil "
+            "the whole volume; give such pixels weight 0"
+        )
+    raise UserError(f"iteration {number} has a residual that is not finite: steps too long, or values too large")
 
 
 class Watch(abc.ABC):

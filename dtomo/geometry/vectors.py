@@ -230,7 +230,13 @@ class VectorGeometry:
         """Voxels and pixels `factor` times as large, over at least the same volume and detector.
 
         What remains where a size is no multiple is filled up at its end (`dtomo.operators` does the same to data).
+
+        Raises
+        ------
+        UserError
+            A factor that is no whole number from 1.
         """
+        factor = size_of(factor, "voxels along the side of a coarser one")
         columns, across, moved_columns = _coarser(self.columns, self.column_step, factor)
         rows, down, moved_rows = _coarser(self.rows, self.row_step, factor)
         scales = [1 if n == 1 else factor for n in self.shape]

@@ -192,6 +192,12 @@ def test_coarser_pixels_and_voxels_hold_the_finer_ones(geometry, factor):
     np.testing.assert_allclose(voxels(coarse)[0] - np.array(coarse.voxel)[::-1] / 2, corner, atol=1e-12)
 
 
+@pytest.mark.parametrize("factor", [0, -2, 2.5, np.nan, "two"])
+def test_coarser_by_no_whole_number_is_refused(factor):
+    with pytest.raises(UserError, match="side of a coarser one is a whole number from 1"):
+        fan_beam(ANGLES, 12, source_axis=60, source_detector=90).coarser(factor)
+
+
 def test_one_row_and_one_slice_stay_one():
     coarse = fan_beam(ANGLES, 12, source_axis=60, source_detector=90).coarser(2)
     assert (coarse.rows, coarse.columns, coarse.shape, coarse.voxel[0]) == (1, 6, (1, 6, 6), 1.0)
