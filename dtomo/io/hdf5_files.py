@@ -118,6 +118,7 @@ def refuse_foreign_values(data: h5py.Dataset) -> None:
     Raises
     ------
     UserError
+        Values in another file, or a dataset that leads back to itself.
     """
     if data.external:
         raise UserError(
