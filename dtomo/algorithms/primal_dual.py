@@ -25,6 +25,9 @@ from dtomo.operators import LinearOperator
 
 Kind = Literal["isotropic", "anisotropic"]
 
+BAND = (0.25, 4.0)
+"""Lengths that count as about 1."""
+
 
 def tv(
     operator: LinearOperator,
@@ -125,16 +128,21 @@ class _PrimalDual(IterativeMethod):
         bounds: tuple[float | None, float | None],
     ) -> None:
         operator = self.operator = views.operator
-        self.initial, self.strength, self.kind, self.bounds = initial, strength, kind, Bounds(*bounds)
+        self.initial, self.kind, self.bounds = initial, kind, Bounds(*bounds)
         self.most = term.width if isinstance(term, Huber) else None
-        self.differences = operator.differences(spacing)
         self.data, self.weights = arranged(*views[:3])
+        sums = operator.column_sums()
+        spacing = operator.differences(spacing).spacing  # checked
+        length, scale = _balance(operator, spacing)
+        self.strength = strength / scale
+        self.differences = operator.differences(tuple(step / scale for step in spacing))
         steep = 2 * sum(1 / step for step in self.differences.spacing)
-        self.step = (1 / (operator.column_sums() + np.float32(steep))).astype(np.float32)
-        self.dual_step = inverse(operator.row_sums()).astype(np.float32)
+        self.step = (np.float32(1 / length) / (sums + np.float32(steep))).astype(np.float32)
+        del sums
+        self.dual_step = (np.float32(length) * inverse(operator.row_sums())).astype(np.float32)
         # where all weights are 1; else it is made piece by piece
         self.shrink = 1 / (1 + self.dual_step)
-        self.field_step = min(self.differences.spacing) / 2
+        self.field_step = length * min(self.differences.spacing) / 2
         self.residual: NDArray[Any] | None = None
 
     def begin(self) -> None:
@@ -203,6 +211,18 @@ class _PrimalDual(IterativeMethod):
     def _keep_bounds(self, volume: NDArray[Any]) -> None:
         self.bounds.apply(volume, 0.0)
         zero_outside(self.operator, volume)
+
+
+def _balance(operator: LinearOperator, spacing: tuple[float, ...]) -> tuple[float, float]:
+    """A length and a factor of the differences, with which steps are the same whatever unit of length A is in.
+
+    The steps of lemma 2 are right up to a factor between primal and dual ones, and between A and D. Where entries of
+    A are about 1 and voxels are (both within a factor of 4), they are left as they are.
+    """
+    length, small = operator.length, min(spacing)
+    if BAND[0] <= length <= BAND[1] and BAND[0] <= small <= BAND[1]:
+        return 1.0, 1.0
+    return length, length * small
 
 
 def _stay(new: NDArray[Any], old: NDArray[Any], going: NDArray[np.bool_]) -> None:

@@ -28,6 +28,8 @@ class LinearOperator(abc.ABC):
     device
         Whether the arrays that the operator makes of its own (`zeros`, `row_sums`, `factor_in`, …) lie on a GPU.
         `forward` and `adjoint` return their results where their arguments lie.
+    length
+        Of a way through a voxel, in the operator's unit: about what its entries are.
 
     Notes
     -----
@@ -40,6 +42,7 @@ class LinearOperator(abc.ABC):
     shape_out: tuple[int, ...]
     dtype: np.dtype[Any]
     device: bool = False
+    length: float = 1.0
 
     @property
     def xp(self) -> Any:

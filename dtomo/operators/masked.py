@@ -33,7 +33,7 @@ class Masked(LinearOperator):
     """
 
     def __init__(self, operator: LinearOperator, mask: Any) -> None:
-        self.operator, self.device = operator, operator.device
+        self.operator, self.device, self.length = operator, operator.device, operator.length
         self.shape_in, self.shape_out, self.dtype = operator.shape_in, operator.shape_out, operator.dtype
         inside = operator.xp.asarray(mask)
         try:

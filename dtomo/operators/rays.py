@@ -74,7 +74,7 @@ class RayProjector(Projector):
         self.geometry, self.dtype, self.device = geometry, np.dtype(dtype), on_device(like)
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.complex64)):
             raise UserError(f"a projector works in float32 or complex64, not {self.dtype}")
-        self.shape_in = geometry.shape
+        self.shape_in, self.length = geometry.shape, geometry.voxel[2]
         self.shape_out = (geometry.views, geometry.rows, geometry.columns)
 
     def of_views(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> "RayProjector":

@@ -187,7 +187,7 @@ class SlabProjector(OfSeveral):
         self.layout, self.peers = layout, peers
         geometry, own = layout.geometry, layout.slabs[peers.number]
         self.whole = RayProjector(geometry.of_slices(*own), dtype)
-        self.dtype = self.whole.dtype
+        self.dtype, self.length = self.whole.dtype, self.whole.length
         self.rows = layout.rows
         self.shape_in = self.whole.shape_in
         first, last = self.rows[peers.number]
