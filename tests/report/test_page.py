@@ -145,7 +145,7 @@ def test_pictures_come_from_the_coarsest_level_that_is_large_enough(tmp_path):
 def test_slices_of_a_file_too_large_to_be_read_whole(tmp_path, monkeypatch):
     data = ball((40, 900, 70))
     path = store_volume(data, tmp_path / "flat.mrc")
-    monkeypatch.setattr("dtomo.report.page.stacks.WHOLE", 1000)
+    monkeypatch.setattr("dtomo.report.page.stacks.VOXELS", 6 * data[0].size // 4)
     monkeypatch.setattr("dtomo.report.page.stacks.STREAMED", 5 * data[0].nbytes)
     monkeypatch.setattr("dtomo.report.page.stacks._BAND", 7 * 70 * 4)
     (stack,) = stacks_of(path)

@@ -17,11 +17,11 @@ from dtomo.io import Volume, open_volume
 from dtomo.report.scales import bar_length, gray_range
 
 ENOUGH = 200
-"""Voxels along the longest side of a level that is large enough."""
-WHOLE = 2**28
-"""Bytes up to which a level is read whole; of larger ones some slices."""
+"""Voxels along the longest side of a level that is large enough; half of it, where such a level is above `VOXELS`."""
+VOXELS = 20_000_000
+"""Voxels up to which a level is read whole; of larger ones some slices, so that about as many are kept in memory."""
 STREAMED = 2**30
-"""Bytes read of those, about."""
+"""Bytes read of those, at most about."""
 SIDE = 360
 """Pixels of a picture along its longest side, at most."""
 BYTES = 900_000
@@ -110,7 +110,7 @@ def stacks_of(path: Path | str, name: str = "volume", unit: str = "") -> list[St
         There is no volume at `path`, or it cannot be read.
     """
     levels = levels_of(path)
-    finest, level = levels[0], max(place for place, one in enumerate(levels) if not place or max(one.shape) >= ENOUGH)
+    finest, level = levels[0], _chosen(levels)
     volume = levels[level]
     array, source = _read(volume)
     shown = f"level {level} of {path.name if isinstance(path, Path) else path}" if level else "the volume itself"
@@ -169,16 +169,24 @@ def levels_of(path: Path | str) -> list[Volume]:
     return levels
 
 
+def _chosen(levels: Sequence[Volume]) -> int:
+    """The coarsest level that is large enough, and not too large to be read."""
+    level = max(place for place, one in enumerate(levels) if not place or max(one.shape) >= ENOUGH)
+    coarser = level + 1
+    if math.prod(levels[level].shape) > VOXELS and coarser < len(levels) and max(levels[coarser].shape) >= ENOUGH // 2:
+        return coarser
+    return level
+
+
 def _read(volume: Volume) -> tuple[NDArray[Any], str]:
     """The voxels; of what is too large some slices, averaged over neighbours in them. And what was done, in words."""
     depth, rows, columns = volume.shape
     kind = np.complex64 if volume.dtype.kind == "c" else np.float32
-    one = rows * columns * volume.dtype.itemsize
-    if depth * one <= WHOLE:
+    if depth * rows * columns <= VOXELS:
         return np.asarray(volume.source.read()).astype(kind, copy=False), ""
-    count = int(min(depth, max(3, STREAMED // one)))
-    picked = np.unique(np.linspace(0, depth - 1, count).round().astype(int))
-    factor = max(1, math.ceil(max(rows, columns) / (2 * SIDE)))
+    factor = max(1, math.ceil(max(rows, columns) / (1.5 * SIDE)))
+    kept, read = VOXELS * factor**2 // (rows * columns), STREAMED // (rows * columns * volume.dtype.itemsize)
+    picked = np.unique(np.linspace(0, depth - 1, min(depth, max(3, min(kept, read)))).round().astype(int))
     slices = np.stack([_averaged(volume, int(z), factor).astype(kind, copy=False) for z in picked])
     return slices, f"{len(picked)} of its {depth} slices" + (f", averaged over {factor} × {factor}" * (factor > 1))
 
@@ -207,7 +215,8 @@ def _stack(
     *,
     flat: bool = False,
 ) -> Stack:
-    values = array[np.isfinite(array)]
+    finite = np.isfinite(array)
+    values = array.reshape(-1) if finite.all() else array[finite]
     if not values.size:
         values = np.zeros(1, np.float32)
     unit = "" if unit == "1" else unit
