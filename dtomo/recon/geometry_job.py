@@ -126,7 +126,7 @@ def run_geometry(
                 summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
             stack.close()
             writer.finish()
-    summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say)
+    summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say, scan.warnings)
     return plan, summary
 
 

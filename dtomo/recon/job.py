@@ -173,7 +173,7 @@ def run(
                 )
             stack.close()  # a worker that was told to let go of a slab may still be at it, and must not write now
             writer.finish()
-    summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say)
+    summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say, scan.warnings)
     report.save()
     return Run(settings.output, plan, axis, summary)
 

@@ -1,7 +1,7 @@
 """What runs that go slab by slab have in common: what is left to do, sending it out, and what is said at the end."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtomo import io
@@ -72,9 +72,13 @@ def finish(
     slabs: list[SlabSummary],
     seconds: float,
     say: Callable[[str], None],
+    doubts: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write the summary beside the finished volume, say what was made, and return the summary."""
-    summary = _summary(plan, begun, slabs, seconds)
+    """Write the summary beside the finished volume, say what was made, and return the summary.
+
+    `doubts` are what was said of the scan when it was opened.
+    """
+    summary = _summary(plan, begun, slabs, seconds) | {"scan_warnings": list(doubts)}
     written = record.write_summary(settings.output, summary)
     if repaired := repairs(slabs):
         say(repaired)

@@ -51,7 +51,8 @@ def recorded(output, *, name="scan.h5", worker="123"):
         "center": 23.5, "how": f"found by {name}", "unit": "1/cm", "slab": 20, "seconds": 12.5,
         "workers": 2, "threads": 1,
         "seconds_by_stage": {"reading": 1.0, "computing": 20.0}, "peak_memory": {worker: 2e8, "124": 1e8},
-        "planned_memory": 2.5e8, "bytes_read": 12e6, "dead_pixels": 7, "warnings": [f"odd {name}"], "slabs": slabs,
+        "planned_memory": 2.5e8, "bytes_read": 12e6, "dead_pixels": 7, "warnings": [],
+        "scan_warnings": [f"odd {name}"], "slabs": slabs,
     }  # fmt: skip
     summary_file(output).write_text(json.dumps(told), encoding="utf-8")
 

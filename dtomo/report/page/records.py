@@ -56,7 +56,7 @@ class Record:
     @property
     def notes(self) -> list[str]:
         """Warnings and notes of the run."""
-        return [str(note) for name in ("warnings", "notes") for note in _list(self.summary.get(name))]
+        return [str(note) for name in ("scan_warnings", "warnings", "notes") for note in _list(self.summary.get(name))]
 
 
 def _dict(value: Any) -> dict[str, Any]:
