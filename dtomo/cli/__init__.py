@@ -21,6 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # names and signs that the terminal cannot show end no command
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    unsaid = next((word for word in words if not _is_text(word)), None)
+    if unsaid is not None:  # settings, metadata and messages to workers are UTF-8
+        print(f"dtomo: the name {unsaid!r} is not UTF-8, as the other files of a run are; rename it", file=sys.stderr)
+        return 2
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         from dtomo.cli.commands import app
@@ -33,6 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtomo.errors import StoppedError, UserError
+from dtomo.errors import DtomoError, StoppedError, UserError
 from dtomo.io.dxchange_writer import write_dxchange
 from dtomo.io.em import copy_em_header
 from dtomo.io.hdf5 import CENTER, SOURCE_SAMPLE
@@ -84,8 +84,8 @@ def _unfinished(target: str | os.PathLike[str]) -> Iterator[None]:
     """What goes wrong after the output was begun."""
     try:
         yield
-    except (UserError, MemoryError) as error:
-        what = str(error) if isinstance(error, UserError) else "no memory is left"
+    except (DtomoError, MemoryError) as error:
+        what = str(error).split("; what is done is kept")[0] if isinstance(error, DtomoError) else "no memory is left"
         raise StoppedError(f"{what}; {target} is unfinished: start again with --overwrite") from error
 
 

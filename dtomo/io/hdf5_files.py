@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from dtomo.errors import UserError
 from dtomo.io.damage import DAMAGE, too_large
 from dtomo.io.heads import refuse_missing
-from dtomo.io.output import writing
+from dtomo.io.output import replaced
 
 _DEEPEST = 8
 """Virtual datasets made of virtual datasets."""
@@ -67,17 +68,24 @@ def new_hdf5(target: Path) -> Iterator[h5py.File]:
     UserError
         The disk is full or refuses the file.
     """
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with replaced(target) as part, _of_the_system(), h5py.File(part, "w", locking=False, rdcc_nbytes=0) as file:
+        try:
+            yield file
+        except BaseException:
+            os.truncate(part, 0)
+            raise
+
+
+@contextlib.contextmanager
+def _of_the_system() -> Iterator[None]:
+    """Errors that are the system's, of whichever class h5py makes of them, as OSError with their number."""
     try:
-        with writing(target), h5py.File(part, "w", locking=False, rdcc_nbytes=0) as file:
-            try:
-                yield file
-            except BaseException:
-                os.truncate(part, 0)
-                raise
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+        yield
+    except RuntimeError as error:
+        number = re.search(r"errno = (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _open_unlocked(path: Path) -> h5py.File:

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -174,6 +175,12 @@ def _check_writable(folder: Path, asked: Path) -> None:
 def _check_space(target: Path, needed: int, overwrite: bool, resume: bool) -> None:
     if not needed:
         return
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if needed > most >= 0 and not _is_store_name(target):  # HDF5 does not survive it
+        raise UserError(
+            f"{target} needs {needed / 1e9:.3g} GB but files here may have {most / 1e9:.3g} GB; raise the limit "
+            "(ulimit -f), or write a store, .zarr"
+        )
     free = shutil.disk_usage(target.parent).free
     if overwrite or resume:  # what is removed first, or filled up; a whole file stays until it is replaced
         free += disk_size(target if _is_store_name(target) else progress_folder(target))
@@ -209,6 +216,24 @@ def unlocked_at_end(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     finally:
         release_lock(progress_folder(Path(os.path.realpath(path))))
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write into: it takes its place once it is whole, and goes where that fails.
+
+    Raises
+    ------
+    UserError
+        As `writing`.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with writing(path):
+            yield part
+            os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

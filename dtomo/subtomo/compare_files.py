@@ -46,10 +46,8 @@ def compare_files(
     one, two, *window = (np.ascontiguousarray(volume.source.read(slice(None)), np.float32) for volume in volumes)
     curve = half_curve(one, two, window[0] if window else None, pixel_size, threshold=threshold)
     if output is not None:
-        with io.output.writing(output):
-            part = output.with_name(output.name + ".part")
+        with io.output.replaced(output) as part:
             part.write_text(fsc_table(curve), encoding="utf-8")
-            part.replace(output)
     lines = [
         f"resolution: {_said(curve.resolution.period)} (FSC {threshold:g}{', corrected for the mask' * bool(window)})"
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dtomo.errors import UserError
-from dtomo.io.output import writing
+from dtomo.io.output import replaced
 from dtomo.io.particles.dynamo import dynamo_bytes, read_dynamo
 from dtomo.io.particles.motl import is_motl, motl_bytes, read_motl
 from dtomo.io.particles.origin import Origin, ReadingOptions
@@ -172,10 +172,8 @@ def write_particles(
         content = dynamo_bytes(particles, given.pixel_size)
     else:
         content = motl_bytes(particles, target)
-    part = target.with_name(target.name + ".part")
-    with writing(target):
+    with replaced(target) as part:
         part.write_bytes(content)
-        os.replace(part, target)
     return target
 
 
