@@ -7,8 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dtomo.errors import UserError
+from dtomo.errors import UserError, shown
 from dtomo.geometry import VectorGeometry, cone_beam
+from dtomo.io.tilts.text import number as finite
+from dtomo.io.tilts.text import small_bytes
+
+_MOST = 10**6
+"""Pixels, voxels and projections are fewer than that."""
 
 
 def read_xtekct(
@@ -48,18 +53,26 @@ def read_xtekct(
     def number(*names: str, default: float | None = None) -> float:
         for name in names:
             if name.lower() in values:
-                try:
-                    return float(values[name.lower()])
-                except ValueError:
-                    raise UserError(f"{path}: {name} is {values[name.lower()]!r}, which is no number") from None
+                return finite(values[name.lower()], f"{path}: {name}")
         if default is None:
             raise UserError(f"{path} has no {' or '.join(names)}, which a geometry needs")
         return default
 
-    columns, rows = int(number("DetectorPixelsX")) // bin, int(number("DetectorPixelsY")) // bin
-    across, down = bin * number("DetectorPixelSizeX"), bin * number("DetectorPixelSizeY")
-    near, far = number("SrcToObject"), number("SrcToDetector")
-    count = int(number("Projections"))
+    def length(name: str) -> float:
+        if not number(name) > 0:
+            raise UserError(f"{path}: {name} is {number(name):g}, which no length is")
+        return number(name)
+
+    def whole(name: str) -> int:
+        value = number(name)
+        if not 1 <= value < _MOST or value != int(value):
+            raise UserError(f"{path}: {name} is {value:g}, which is no number of things")
+        return int(value)
+
+    columns, rows = whole("DetectorPixelsX") // bin, whole("DetectorPixelsY") // bin
+    across, down = bin * length("DetectorPixelSizeX"), bin * length("DetectorPixelSizeY")
+    near, far = length("SrcToObject"), length("SrcToDetector")
+    count = whole("Projections")
     turn = number("AngularStep") * count
     angles = -(number("InitialAngle", default=0.0) + turn * np.arange(views or count) / (views or count))
     if center is None:
@@ -67,8 +80,10 @@ def read_xtekct(
                 + number("CentreOfRotationBottom", "ObjectOffsetX", default=0.0)) / 2  # fmt: skip
         center = (columns - 1) / 2 + (axis * far / near - number("DetectorOffsetX", default=0.0)) / across
     center_row = (rows - 1) / 2 - number("DetectorOffsetY", default=0.0) / down
-    voxels = [int(number(f"Voxels{axis}")) // bin for axis in "ZYX"]
-    size = [bin * number(f"VoxelSize{axis}") for axis in "ZYX"]
+    voxels = [whole(f"Voxels{axis}") // bin for axis in "ZYX"]
+    size = [bin * length(f"VoxelSize{axis}") for axis in "ZYX"]
+    if not near < far:
+        raise UserError(f"{path}: SrcToObject is {near:g}, not less than SrcToDetector, {far:g}")
     geometry = cone_beam(
         angles, rows, columns, source_axis=near, source_detector=far, pixel=(down, across), center=center,
         center_row=center_row, shape=(voxels[0], voxels[1], voxels[2]), voxel=(size[0], size[1], size[2]),
@@ -83,7 +98,8 @@ def _values(path: Path) -> dict[str, str]:
         raise UserError(f"{path} does not exist")
     parser = ConfigParser(strict=False, interpolation=None)
     try:
-        parser.read_string(path.read_text("utf-8", errors="replace"))
-    except ConfigError as error:
-        raise UserError(f"{path} is no .xtekct file of key=value lines: {error.message.splitlines()[0]}") from None
+        parser.read_string(small_bytes(path).decode("utf-8", errors="replace"))
+    except (ConfigError, AttributeError) as error:  # AttributeError: lines that go on where none began
+        reason = shown(str(error).splitlines()[0], 120)
+        raise UserError(f"{path} is no .xtekct file of key=value lines: {reason}") from None
     return {key: value for section in parser.sections() for key, value in parser[section].items()}

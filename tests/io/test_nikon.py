@@ -68,7 +68,7 @@ def test_the_axis_and_binning(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         (TEXT.replace("SrcToObject", "Nothing"), "has no SrcToObject, which a geometry needs"),
-        (TEXT.replace("=150", "=far"), "SrcToDetector is 'far', which is no number"),
+        (TEXT.replace("=150", "=far"), "SrcToDetector: 'far' is not a finite number"),
         (TEXT.replace("[XTekCT]", ""), "no .xtekct file"),
     ],
 )
