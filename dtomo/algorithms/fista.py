@@ -23,6 +23,7 @@ from dtomo.algorithms.stopping import Stop, Views
 from dtomo.elementwise import in_pieces
 from dtomo.errors import UserError
 from dtomo.operators import LinearOperator
+from dtomo.operators.updates import step_ahead
 
 MARGIN = 1.02
 """Between the largest eigenvalue as the power method finds it and the one that step lengths are made from."""
@@ -218,11 +219,8 @@ class _Fista(IterativeMethod):
         self, gradient: NDArray[Any], x: NDArray[Any], previous: NDArray[Any], ahead: np.float32, step: NDArray[Any]
     ) -> None:
         """In the place of the gradient: y - step gradient, with y = x + ahead (x - previous)."""
-        gradient *= -step
-        gradient += x * (1 + ahead)
-        gradient -= previous * ahead
-        if isinstance(self.prior, Nothing):
-            self.bounds.clip(gradient)
+        bounds = (self.bounds.lower, self.bounds.upper) if isinstance(self.prior, Nothing) else (None, None)
+        step_ahead(gradient, x, previous, ahead, step, *bounds)
 
     def _keep_bounds(self, volume: NDArray[Any]) -> None:
         if not self.prior.keeps_bounds:

@@ -30,6 +30,33 @@ def multiply(volume: NDArray[np.float32], update: NDArray[np.float32], factor: N
     _multiply(*_flat(volume), update, factor[..., 0], kept)
 
 
+def lies_alike(*arrays: NDArray[Any]) -> bool:
+    """Whether pieces of real volumes fill the same memory, one value after the other."""
+    first = arrays[0]
+    if type(first) is not np.ndarray:
+        return False
+    order = sorted(range(first.ndim), key=lambda k: -first.strides[k])
+    return first.transpose(order).flags.c_contiguous and all(
+        type(a) is np.ndarray and a.dtype == np.float32 and a.strides == first.strides and a.shape == first.shape
+        for a in arrays
+    )
+
+
+def step_ahead(
+    slope: NDArray[np.float32],
+    volume: NDArray[np.float32],
+    previous: NDArray[np.float32],
+    step: NDArray[np.float32],
+    ahead: float,
+    low: float,
+    high: float,
+) -> None:
+    """``slope = clip(volume (1 + ahead) - previous ahead - step slope, low, high)``; pieces that lie alike."""
+    flat = [as_strided(a, (a.size,), (4,)) for a in (slope, volume, previous, step)]
+    factor = np.float32(ahead)
+    _step_ahead(*flat, factor, np.float32(1 + factor), np.float32(low), np.float32(high))
+
+
 def _flat(volume: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
     """The memory from the first value of a piece to its last, and the steps along its axes."""
     steps = [stride // 4 for stride in volume.strides]
@@ -59,3 +86,11 @@ def _multiply(flat, step, across, update, factor, kept):  # type: ignore[no-unty
             x = flat[at : at + length]
             for k in range(0 if kept and not f > 0 else length):
                 x[k] = x[k] * (change[k] * f)
+
+
+@kernel
+def _step_ahead(slope, volume, previous, step, ahead, more, low, high):  # type: ignore[no-untyped-def]
+    for i in range(slope.size):
+        value = volume[i] * more - slope[i] * step[i] - previous[i] * ahead
+        value = low if value < low else value
+        slope[i] = high if value > high else value

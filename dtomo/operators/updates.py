@@ -44,3 +44,26 @@ def multiply_scaled(
         volume *= update
     else:
         np.copyto(volume, volume * update, where=going)
+
+
+def step_ahead(
+    slope: NDArray[Any],
+    volume: NDArray[Any],
+    previous: NDArray[Any],
+    ahead: Any,
+    step: Any,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> None:
+    """``y - step slope`` within bounds, with ``y = volume + ahead (volume - previous)``, in the place of the slope."""
+    if updates.lies_alike(slope, volume, previous, step):
+        low, high = -np.inf if lower is None else lower, np.inf if upper is None else upper
+        updates.step_ahead(slope, volume, previous, step, ahead, low, high)
+        return
+    slope *= -step
+    slope += volume * (1 + ahead)
+    slope -= previous * ahead
+    if lower is not None:
+        np.maximum(slope, np.float32(lower), out=slope)
+    if upper is not None:
+        np.minimum(slope, np.float32(upper), out=slope)

@@ -5,7 +5,7 @@ import pytest
 
 from dtomo.geometry import ParallelBeam, cone_beam
 from dtomo.operators import Masked, ParallelProjector, RayProjector
-from dtomo.operators.updates import add_scaled, multiply_scaled
+from dtomo.operators.updates import add_scaled, multiply_scaled, step_ahead
 from tests import laws
 
 BEAM = ParallelBeam(np.arange(9) * 20.0, 90, center=43.0, width=80, height=71)
@@ -71,3 +71,19 @@ def test_updates_in_one_pass_have_the_bits_of_several(bounds):
     volume = piece.copy()
     multiply_scaled(update.copy(), volume, factor, going)
     assert np.array_equal(volume, np.where(going, products, piece))
+
+
+@pytest.mark.parametrize("bounds", [(None, None), (-0.1, 0.3)])
+def test_a_step_ahead_has_the_bits_of_several_passes(bounds):
+    """Where all lie in memory alike, in any order, and where they do not."""
+    one, two, three, step = (laws.draw((5, 6, 7), seed=seed) for seed in range(4))
+    ahead = np.float32(0.7)
+    expected = one * -step + two * (1 + ahead) - three * ahead
+    expected = expected if bounds == (None, None) else np.clip(expected, *map(np.float32, bounds))
+    for move in (np.array, lambda a: np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 0, -1)), -1, 0)):
+        slope, rest = move(one), [move(a) for a in (two, three)]
+        step_ahead(slope, *rest, ahead, move(step), *bounds)
+        assert np.array_equal(slope, expected)
+    slope = one.copy()
+    step_ahead(slope, np.asfortranarray(two), three, ahead, step, *bounds)
+    assert np.array_equal(slope, expected)
