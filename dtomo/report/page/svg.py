@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-WIDTH, HEIGHT = 460, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 46
+WIDTH, HEIGHT = 470, 280
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 16, 14, 50
 _MOST_POINTS = 600
 """Of a line; more are thinned out, they could not be told apart."""
 
@@ -180,7 +180,7 @@ class _Frame:
         parts.append(
             f"<text class='name' x='{(_LEFT + WIDTH - _RIGHT) / 2}' y='{HEIGHT - 8}' text-anchor='middle'>"
             f"{html.escape(across)}</text>"
-            f"<text class='name' transform='translate(14 {middle}) rotate(-90)' text-anchor='middle'>"
+            f"<text class='name' transform='translate(16 {middle}) rotate(-90)' text-anchor='middle'>"
             f"{html.escape(up)}</text>"
         )
         return "".join(parts)
