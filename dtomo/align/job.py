@@ -140,7 +140,13 @@ def run(
         with resumable(settings.output), unlocked_at_end(settings.output):
             begin_folder(settings, inputs, "alignment", resumed=found is not None)
             done = _Doing(settings, asked, plan, client, wanted.threads if client is not None else None, say, quiet)
-            result = done.all(pictures)
+            try:
+                result = done.all(pictures)
+            except UserError as error:  # views that turn out to be damaged when all of them are read
+                raise StoppedError(
+                    f"{error}; {settings.output} is unfinished: put that right and go on with --resume, or start again "
+                    "with --overwrite"
+                ) from error
             Progress(progress_folder(settings.output)).remove()
     summary = _summary(result, plan, time.monotonic() - started) | {"notes": done.kept.notes}
     _report(settings, result, summary, say)

@@ -93,7 +93,7 @@ def zip_bomb(folder: Path) -> Path:
     head = b"{'descr': '<u2', 'fortran_order': False, 'shape': (1000000, 1024, 1024)}".ljust(117) + b"\n"
     with zipfile.ZipFile(folder / "scan.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         content = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
-        archive.writestr("diffraction.npy", content + bytes(2**20))
+        archive.writestr("data.npy", content + bytes(2**20))
     return folder / "scan.npz"
 
 
