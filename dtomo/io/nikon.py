@@ -10,7 +10,7 @@ import numpy as np
 from dtomo.errors import UserError, shown
 from dtomo.geometry import VectorGeometry, cone_beam
 from dtomo.io.tilts.text import number as finite
-from dtomo.io.tilts.text import small_bytes
+from dtomo.io.tilts.text import of_file, small_bytes
 
 _MOST = 10**6
 """Pixels, voxels and projections are fewer than that."""
@@ -84,10 +84,11 @@ def read_xtekct(
     size = [bin * length(f"VoxelSize{axis}") for axis in "ZYX"]
     if not near < far:
         raise UserError(f"{path}: SrcToObject is {near:g}, not less than SrcToDetector, {far:g}")
-    geometry = cone_beam(
-        angles, rows, columns, source_axis=near, source_detector=far, pixel=(down, across), center=center,
-        center_row=center_row, shape=(voxels[0], voxels[1], voxels[2]), voxel=(size[0], size[1], size[2]),
-    )  # fmt: skip
+    with of_file(path):
+        geometry = cone_beam(
+            angles, rows, columns, source_axis=near, source_detector=far, pixel=(down, across), center=center,
+            center_row=center_row, shape=(voxels[0], voxels[1], voxels[2]), voxel=(size[0], size[1], size[2]),
+        )  # fmt: skip
     offsets = [number(f"Offset{axis}", default=0.0) for axis in "XYZ"]
     return geometry.replace(middle=tuple(offsets))
 

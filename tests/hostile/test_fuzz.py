@@ -101,7 +101,13 @@ def test_texts(name, tmp_path, examples):
     path.write_text(content)
     read(path)
 
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=examples < 1000,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(changes=_pieces(binary=False))
     def feed(changes):
         path.write_bytes(_changed(content.encode(), changes))
@@ -120,7 +126,13 @@ def test_em(read, tmp_path, examples):
     _em(path)
     content = path.read_bytes()
 
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=examples < 1000,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(changes=_pieces(binary=True))
     def feed(changes):
         path.write_bytes(_changed(content, [(place % 600, piece, len(piece)) for place, piece, _ in changes]))

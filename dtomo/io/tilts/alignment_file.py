@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dtomo.errors import UserError, shown
 from dtomo.geometry import Alignment
 from dtomo.io.tilts.imod import read_xf
-from dtomo.io.tilts.text import small_text
+from dtomo.io.tilts.text import of_file, small_text
 from dtomo.yaml_text import load_yaml
 
 KIND = "dtomo alignment"
@@ -58,8 +58,10 @@ def read_alignment(
     if path.suffix.lower() == ".xf":
         if tilts is None or shape is None:
             raise UserError(f"{path} says nothing of tilts and of the size of views; give them with it")
-        return read_xf(path, tilts, shape)
-    alignment = _parsed(path)
+        with of_file(path):
+            return read_xf(path, tilts, shape)
+    with of_file(path):
+        alignment = _parsed(path)
     if tilts is not None and len(np.asarray(tilts)) != len(alignment):
         raise UserError(f"{path} is for {len(alignment)} views, but the series has {len(np.asarray(tilts))}")
     if shape is not None and tuple(shape) != alignment.shape:

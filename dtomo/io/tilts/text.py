@@ -1,6 +1,8 @@
 """Small text files of other programs: read whole, or refused by a sentence."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from dtomo.errors import UserError, shown
@@ -36,6 +38,15 @@ def small_bytes(path: Path) -> bytes:
     if len(content) > MOST_BYTES:
         raise UserError(f"{path} has more than {MOST_BYTES} bytes, which no list of views has")
     return content
+
+
+@contextlib.contextmanager
+def of_file(path: Path) -> Iterator[None]:
+    """What is wrong with values that stand in a file is said with its name."""
+    try:
+        yield
+    except UserError as error:
+        raise error if path.name in str(error) else UserError(f"{path}: {error}") from error
 
 
 def number(text: str, where: str) -> float:
