@@ -17,6 +17,8 @@ from dtomo.recon import cost, run
 from dtomo.recon.prepare import line_integrals
 from dtomo.recon.scans import check_usable, geometry_of, open_scan, origin_of, to_detector, to_scan
 from dtomo.recon.slab import SlabSummary, repairs
+from dtomo.runs import record
+from dtomo.runs.session import Interrupted
 from dtomo.settings import ReconSettings
 from dtomo.simulate import simulate_scan
 
@@ -180,6 +182,22 @@ def test_resume_of_nothing_is_a_run(scan, tmp_path):
     settings = ReconSettings(scan=scan, output=tmp_path / "out.zarr", center=29.0, rows="0:8", workers=1)
     run(settings, resume=True, quiet=True)
     assert open_volume(tmp_path / "out.zarr").shape[0] == 8
+
+
+def test_a_run_that_had_only_just_begun_is_resumed(scan, tmp_path, monkeypatch):
+    """Stopped after its output was made and before its settings were written."""
+    settings = ReconSettings(scan=scan, output=tmp_path / "out.zarr", center=29.0, rows="0:8", workers=1)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "write_run", stopped)
+        with pytest.raises(Interrupted, match="--resume finishes it"):
+            run(settings, quiet=True)
+    run(settings, resume=True, quiet=True)
+    assert open_volume(tmp_path / "out.zarr").shape[0] == 8
+    assert record.run_file(tmp_path / "out.zarr").exists()
 
 
 def test_a_slab_that_kills_every_worker_is_named(scan, tmp_path, monkeypatch):

@@ -117,7 +117,8 @@ def run_geometry(
         if client is None:
             client = stack.enter_context(clusters.connect(wanted, say=say))
         with resumable(settings.output), unlocked_at_end(settings.output):
-            writer = _create(job, begun, inputs, resumed=found is not None, overwrite=overwrite)
+            again = {"resume": resume, "overwrite": overwrite}
+            writer = _create(job, begun, inputs, recorded=found is not None, **again)
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             job = dataclasses.replace(job, output=writer.path)
             if settings.algorithm in NEEDS:
@@ -196,7 +197,13 @@ def _plan(job: GeometryJob, resources: Resources, height: int) -> Plan:
 
 
 def _create(
-    job: GeometryJob, begun: dict[str, Any], inputs: list[dict[str, Any]], *, resumed: bool, overwrite: bool
+    job: GeometryJob,
+    begun: dict[str, Any],
+    inputs: list[dict[str, Any]],
+    *,
+    recorded: bool,
+    resume: bool,
+    overwrite: bool,
 ) -> io.VolumeWriter:
     geometry, settings = job.geometry, job.settings
     voxel = np.array(geometry.voxel) * 1e3
@@ -212,10 +219,10 @@ def _create(
         levels=settings.levels,
         compression=settings.compression,
         overwrite=overwrite,
-        resume=resumed,
+        resume=resume,
         inputs=job.scan.inputs,
     )
-    if not resumed:
+    if not recorded:
         record.write_run(settings.output, settings, inputs, begun)
     return writer
 

@@ -147,7 +147,8 @@ def run(
         if client is None:
             client = stack.enter_context(clusters.connect(wanted, say=say))
         with resumable(settings.output), unlocked_at_end(settings.output):
-            writer = _create(scan, settings, geometry, begun, inputs, resumed=found is not None, overwrite=overwrite)
+            again = {"resume": resume, "overwrite": overwrite}
+            writer = _create(scan, settings, geometry, begun, inputs, recorded=found is not None, **again)
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             fold_about = axis.column if folded else None
             with (
@@ -229,7 +230,8 @@ def _create(
     begun: dict[str, Any],
     inputs: list[dict[str, Any]],
     *,
-    resumed: bool,
+    recorded: bool,
+    resume: bool,
     overwrite: bool,
 ) -> io.VolumeWriter:
     """The output, marked unfinished, with its settings beside it."""
@@ -244,10 +246,10 @@ def _create(
         levels=settings.levels,
         compression=settings.compression,
         overwrite=overwrite,
-        resume=resumed,
+        resume=resume,
         inputs=scan.inputs,
     )
-    if not resumed:
+    if not recorded:
         record.write_run(settings.output, settings, inputs, begun)
     return writer
 

@@ -13,6 +13,7 @@ import yaml
 from dtomo import __version__
 from dtomo.errors import StoppedError, UserError
 from dtomo.io.output import progress_folder
+from dtomo.io.progress import Progress
 from dtomo.settings import RunSettings
 from dtomo.yaml_text import load_yaml
 
@@ -116,13 +117,14 @@ def check_resume(output: Path, settings: RunSettings, inputs: list[dict[str, Any
 
 
 def found_before(settings: RunSettings, inputs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What an interrupted run had worked out; None if there is none to be resumed.
+    """What an interrupted run had worked out; None if there is none to be resumed, or it had only just begun.
 
     Raises
     ------
     UserError
         See `check_resume`.
     """
-    if not progress_folder(settings.output).exists():
+    progress = Progress(progress_folder(settings.output))
+    if not progress.folder.exists() or not (run_file(settings.output).exists() or progress.slabs()):
         return None
     return check_resume(settings.output, settings, inputs)
