@@ -17,7 +17,7 @@ GEOMETRIES = {
     "fan": fan_beam(ANGLES, 5, slices=3, **ROUND),
     "laminography": laminography(ANGLES, 4, 5, tilt=65, shape=(3, 4, 5)),
     "tilt series": tilt_series(ANGLES, 4, 5, shape=(3, 4, 5), axis_angle=30),
-    "beside the source": cone_beam(ANGLES, 4, 5, **ROUND).replace(middle=(0.0, 17.0, 0.0)),
+    "beside the source": cone_beam([3, -4], 4, 5, **ROUND | {"pixel": (1.3, 30.0)}).replace(middle=(5.5, -20.0, 0.0)),
 }
 
 
