@@ -1,5 +1,7 @@
 """Which tests run, and in which order: files that wait for jobs, clusters and commands come first, not at the end."""
 
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return SLOW.index(folder) if folder in SLOW else len(SLOW)
 
     items.sort(key=place)
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts() -> None:
+    """Tests that import dask-jobqueue by themselves lose what Ctrl-C does: put it back for the next."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)

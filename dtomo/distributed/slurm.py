@@ -6,6 +6,7 @@ and are replaced by those of a new one, until the work is done.
 
 import contextlib
 import inspect
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -152,10 +153,14 @@ def make_cluster(wanted: Wanted, request: BatchRequest) -> "JobQueueCluster":
 
 
 def _jobqueue(kind: str) -> Any:
+    """dask-jobqueue, whose import makes Ctrl-C end the process with code 0: what Ctrl-C did before is put back."""
+    before = signal.getsignal(signal.SIGINT)
     try:
         import dask_jobqueue
     except ImportError as error:
         raise UserError(f"--cluster {kind} needs dask-jobqueue; pip install 'dtomo[hpc]'") from error
+    if signal.getsignal(signal.SIGINT) is not before:
+        signal.signal(signal.SIGINT, before)
     return dask_jobqueue
 
 

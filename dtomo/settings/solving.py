@@ -138,10 +138,12 @@ def together(settings: Any, algorithm: str, values: str | None) -> None:
 
 def _prior(settings: Any, algorithm: str) -> None:
     prior = "tv" if algorithm == "tv" else settings.prior
-    if (settings.strength is not None) != (prior not in (None, "none")):
+    if settings.strength is None and prior not in (None, "none"):
+        raise ValueError(f"--algorithm {algorithm} with the prior {prior} needs --strength, the weight of the prior")
+    if settings.strength is not None and prior in (None, "none"):
         raise ValueError(
             "--strength is that of a prior: give it with --algorithm tv, or with fista and --prior tv, wavelets or "
-            "nuclear, and only there"
+            "nuclear"
         )
     if settings.coupled and prior not in ("tv", "wavelets"):
         raise ValueError("--coupled is of total variation and wavelets: give --algorithm tv, or fista with a --prior")

@@ -95,6 +95,7 @@ def test_average_and_fsc(given: Scene, tmp_path: Path) -> None:
     assert dtomo("fsc", *halves, "--output", tmp_path / "fsc.txt").returncode == 2
 
 
+@pytest.mark.slow
 def test_boxes_cut_from_a_tomogram_and_where_they_lie_give_the_same(tmp_path: Path) -> None:
     """Also beside the border: those that leave the tomogram are skipped and listed."""
     volume = np.random.default_rng(0).normal(0, 0.1, (40, 50, 60)).astype(np.float32)

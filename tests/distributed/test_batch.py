@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,12 @@ def test_site_settings_need_the_package(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(UserError, match=r"pip install 'dtomo\[hpc\]'"):
         site_settings("slurm")
+
+
+def test_ctrl_c_does_what_it_did_before() -> None:
+    """dask-jobqueue takes it when it is imported."""
+    program = (
+        "import signal; from dtomo.distributed.slurm import _jobqueue; _jobqueue('slurm'); "
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

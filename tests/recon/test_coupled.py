@@ -138,8 +138,9 @@ def test_a_run_is_a_task_for_each_worker(client: Any) -> None:
 
     blocks = da.from_array(DATA, chunks=(24, 20, 18)).persist()
     counts = []
-    for iterations in (1, 1, 9):
+    for iterations in (1, 1, 41):
         before = tasks()
         recon.cgls(blocks, CONE, iterations=iterations, slabs=4)
         counts.append(tasks() - before)
-    assert abs(counts[2] - counts[1]) <= 8, "the scheduler sees iterations"
+    # reports of progress, by time, are a few; an iteration of 4 parties would be 4 tasks at least, 160 in all
+    assert abs(counts[2] - counts[1]) <= 80, "the scheduler sees iterations"
