@@ -142,6 +142,7 @@ def test_a_killed_worker_costs_what_came_after_its_checkpoint(scan, start, tmp_p
 @pytest.mark.parametrize(
     ("algorithm", "suffix"), [pytest.param("sirt", ".mrc", marks=pytest.mark.slow), ("cgls", ".zarr")]
 )
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_checkpoint(scan, start, tmp_path, undisturbed, algorithm, suffix):
     """Client and workers at once, twice: the lock of the dead is taken over, a checkpoint cut off is no harm."""
     output = tmp_path / f"out{suffix}"
@@ -165,6 +166,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(scan, start, tmp_path, undistu
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed(algorithm))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_and_the_user_is_told(scan, start, tmp_path, undisturbed):
     output = tmp_path / "out.zarr"
     process = start(*words(scan, output, "cgls"))
@@ -185,6 +187,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_user_is_told(scan, start, t
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed("cgls"))
 
 
+@pytest.mark.slow
 def test_a_disk_too_small_for_checkpoints_stops_nothing(scan, start, tmp_path, undisturbed):
     """The volume fits, the states of CGLS do not."""
     disk = tmp_path / "disk"
@@ -258,6 +261,7 @@ def test_a_checkpoint_of_other_settings_is_not_gone_on_from(scan, tmp_path):
         assert Checkpoints(store.folder, made_with=store.made_with).load() is not None
 
 
+@pytest.mark.slow
 def test_a_worker_thought_dead_stops_once_another_one_has_its_slab(scan, tmp_path, undisturbed):
     """As when the scheduler takes a task from a worker that cannot stop: both solve the same slab."""
     output = tmp_path / "out.zarr"

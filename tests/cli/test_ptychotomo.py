@@ -79,6 +79,7 @@ def test_workers_and_slabs_leave_the_bits_alone(scan: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("more", [pytest.param((), marks=pytest.mark.slow), ("--coarse", "2", "--coarse-epochs", "10")])
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_with_the_same_bits(scan: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
     asked = ("--epochs", "40", "--checkpoint-every", "1it", "--workers", "1", "--no-pictures", *more)
     whole = dtomo("ptychotomo", scan, tmp_path / "whole.zarr", *asked)

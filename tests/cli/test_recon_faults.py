@@ -84,6 +84,7 @@ def test_ctrl_c_leaves_a_marked_store_that_resume_finishes(dtomo, start, scan, t
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed)
 
 
+@pytest.mark.slow
 def test_termination_of_the_command_alone_is_the_same(dtomo, start, scan, tmp_path, undisturbed):
     """As a batch system sends it: the signal reaches the command and not its workers."""
     output = tmp_path / "out.mrc"

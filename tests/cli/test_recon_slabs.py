@@ -83,6 +83,7 @@ def test_other_geometries_and_starts(here: Any, cluster: str, tmp_path: Path, ki
     assert close(volume_of(tmp_path / "out.zarr"), whole * np.float32(10), 2e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_iterations_and_no_bit(cone: Any, tmp_path: Path) -> None:
     """Killed by the kernel, in a run that keeps its state every few iterations."""
     settings = ReconSettings(

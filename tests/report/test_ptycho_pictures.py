@@ -168,6 +168,7 @@ AWKWARD = {
 
 
 @pytest.mark.parametrize("kind", AWKWARD)
+@pytest.mark.slow
 def test_awkward_results_are_drawn(tmp_path, kind):
     written = write_pictures(result(**AWKWARD[kind]), tmp_path / "out.h5")
     assert len(written) >= 6

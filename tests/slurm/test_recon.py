@@ -88,6 +88,7 @@ def test_the_same_bits_as_here(slurm: Path, scan: Path, expected: dict[str, np.n
     assert "Warning" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_job_cancelled_half_way(
     slurm: Path, scan: Path, expected: dict[str, np.ndarray], tmp_path: Path, squeue: Squeue
 ) -> None:
