@@ -1,6 +1,6 @@
 """Maximum likelihood of counts by expectation maximisation, with all views at once or in ordered subsets."""
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -208,7 +208,7 @@ class _Osem(IterativeMethod):
     def begin(self) -> None:
         self.solution = _positive_start(self.operator, self.initial)
         if self.initial is None:  # nothing where no view sees anything
-            self.solution *= np.logical_or.reduce([sums > 0 for sums in self.sensitivities])
+            self.solution *= reduce(np.logical_or, (sums > 0 for sums in self.sensitivities))
         self.met = self.subsets.squared_misfit(self.solution)
 
     def misfit(self) -> NDArray[np.float64]:
