@@ -9,7 +9,7 @@ from dtomo.align.driver import SEARCH_SIDE, SEARCH_STEP, Options, axis_binning
 from dtomo.align.reprojection import BAND
 from dtomo.align.views import BLOCK, HELD, held_binning
 from dtomo.distributed.clusters import Resources
-from dtomo.distributed.plan import size
+from dtomo.distributed.plan import Peaks, size
 from dtomo.distributed.progress import duration
 from dtomo.errors import UserError
 from dtomo.geometry import Alignment
@@ -86,7 +86,7 @@ class Sizes:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AlignPlan:
+class AlignPlan(Peaks):
     """What a run takes, in bytes and seconds."""
 
     sizes: Sizes
@@ -96,16 +96,7 @@ class AlignPlan:
     bytes_read: int
     bytes_written: int
     seconds: float
-
-    @property
-    def worker_memory(self) -> int:
-        """Of a worker at its worst moment."""
-        return sum(self.worker_parts.values())
-
-    @property
-    def client_memory(self) -> int:
-        """Of this process."""
-        return sum(self.client_parts.values())
+    device_parts: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def here(self) -> bool:
@@ -172,7 +163,7 @@ def refuse_if_too_big(plan: AlignPlan) -> None:
     UserError
         What would do.
     """
-    if plan.here or plan.worker_memory <= plan.resources.memory:
+    if plan.here or plan.fits:
         return
     enough = size(1.05 * plan.worker_memory).replace(" ", "")
     raise UserError(

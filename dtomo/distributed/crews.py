@@ -231,12 +231,11 @@ def run_crews(
         while True:
             begun = None
             try:
-                begun = _begin(client, topic, work, shared, count, own)
-                if begun.wait():
-                    found = begun.results()
-                    return found
-            except (OSError, TimeoutError):  # a worker was lost before its crew had begun
-                pass
+                # a worker may be lost before its crew has begun: counted below, and begun again, like any other loss
+                with contextlib.suppress(OSError, TimeoutError):
+                    begun = _begin(client, topic, work, shared, count, own)
+                    if begun.wait():
+                        return begun.results()
             except BaseException:
                 if begun is not None:
                     begun.leave()

@@ -36,6 +36,15 @@ class RayTables(NamedTuple):
     behind: float
 
 
+@njit(inline="always")
+def crossed(first, last, at, slope, size):  # type: ignore[no-untyped-def]
+    """The part of planes first … last in which a place, `at` at plane 0, lies between -1 and `size`."""
+    if slope == 0:
+        return first, last if -1 < at < size else -1.0
+    one, two = (-1 - at) / slope, (size - at) / slope
+    return max(first, min(one, two)), min(last, max(one, two))
+
+
 @kernel
 def _ray(t, i, c, r, shape, wanted, ray):  # type: ignore[no-untyped-def]
     """Main axis of a ray and its planes first : last, none if another axis is `wanted` (-1: any).
@@ -63,14 +72,8 @@ def _ray(t, i, c, r, shape, wanted, ray):  # type: ignore[no-untyped-def]
         slope = ray[3 + a] / main
         at = t.point[i, a] + c * t.column[i, a] + r * t.row[i, a] - slope * start
         ray[a], ray[3 + a] = at, slope
-        if a == axis:
-            continue
-        if slope == 0:
-            if not -1 < at < shape[a]:
-                last = -1.0
-            continue
-        one, two = (-1 - at) / slope, (shape[a] - at) / slope
-        first, last = max(first, min(one, two)), min(last, max(one, two))
+        if a != axis:
+            first, last = crossed(first, last, at, slope, shape[a])
     if not first <= last:
         return axis, 0, 0
     return axis, math.ceil(first), math.floor(last) + 1

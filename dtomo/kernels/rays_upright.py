@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dtomo.kernels.bounds import room
 from dtomo.kernels.compiling import kernel
 from dtomo.kernels.ray_lanes import CLOSEST, FINER, SPREAD, read_lines
-from dtomo.kernels.rays_cpu import RayTables
+from dtomo.kernels.rays_cpu import RayTables, crossed
 from dtomo.kernels.vectors import VECTOR
 from dtomo.kernels.voxel_lanes import FRACTION, STEEPEST
 from dtomo.threads import get_threads, run_jobs
@@ -63,12 +63,7 @@ def _trace(t, i, c, shape, ray):  # type: ignore[no-untyped-def]
         first = max(first, source)
     else:
         last = min(last, source)
-    if slope == 0:
-        if not -1 < ray[0] < shape[across]:
-            last = -1.0
-    else:
-        one, two = (-1 - ray[0]) / slope, (shape[across] - ray[0]) / slope
-        first, last = max(first, min(one, two)), min(last, max(one, two))
+    first, last = crossed(first, last, ray[0], slope, shape[across])
     if not first <= last:
         return axis, 0, 0
     return axis, math.ceil(first), math.floor(last) + 1
