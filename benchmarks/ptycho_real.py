@@ -33,7 +33,7 @@ def main() -> None:
         scan = Path(folder) / "scan.npz"
         content = chosen.scan.read_bytes()
         scan.write_bytes(bz2.decompress(content) if chosen.scan.suffix == ".bz2" else content)
-        command = [sys.executable, "-m", "dtomo.cli", "ptycho", str(scan), str(chosen.output), "--frc"]
+        command = [sys.executable, "-m", "dtomo", "ptycho", str(scan), str(chosen.output), "--frc"]
         start = time.perf_counter()
         subprocess.run([*command, *chosen.options], check=True)
         print(f"{time.perf_counter() - start:.0f} s, with two half-scans")

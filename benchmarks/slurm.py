@@ -33,7 +33,7 @@ def running(folder: Path) -> Iterator[None]:
 def recon(scan: Path, output: Path, iterations: int, *where: str) -> tuple[float, str]:
     """Seconds and messages of ``dtomo recon``."""
     words = ("--center", "74.5", "--algorithm", "sirt", "--iterations", str(iterations), "--slab", str(128 // SLABS))
-    line = [sys.executable, "-m", "dtomo.cli", "recon", scan, output, "--overwrite", *words, *where]
+    line = [sys.executable, "-m", "dtomo", "recon", scan, output, "--overwrite", *words, *where]
     begun = time.monotonic()
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:

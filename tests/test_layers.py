@@ -67,7 +67,7 @@ MOST_LINES = 450
 def part(path: Path) -> str:
     """The part of the package that a file belongs to: "kernels", "errors", …; "" for the package itself."""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return "" if first == "__init__" else first
+    return {"__init__": "", "__main__": "cli"}.get(first, first)
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:

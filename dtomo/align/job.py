@@ -27,7 +27,7 @@ from dtomo.io.tilts import AlignedSource, read_alignment, write_alignment, write
 from dtomo.recon.aligned import PreparedSource, prepared
 from dtomo.recon.scans import open_scan
 from dtomo.runs import record
-from dtomo.runs.session import Say, begin_folder, check_folder_name, resources_of, resumable, speaker
+from dtomo.runs.session import Say, begin_folder, check_folder_name, part_way, resources_of, resumable, speaker
 from dtomo.settings import AlignmentSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -140,13 +140,8 @@ def run(
         with resumable(settings.output), unlocked_at_end(settings.output):
             begin_folder(settings, inputs, "alignment", resumed=found is not None)
             done = _Doing(settings, asked, plan, client, wanted.threads if client is not None else None, say, quiet)
-            try:
+            with part_way(settings.output):
                 result = done.all(pictures)
-            except UserError as error:  # views that turn out to be damaged when all of them are read
-                raise StoppedError(
-                    f"{error}; {settings.output} is unfinished: put that right and go on with --resume, or start again "
-                    "with --overwrite"
-                ) from error
             Progress(progress_folder(settings.output)).remove()
     summary = _summary(result, plan, time.monotonic() - started) | {"notes": done.kept.notes}
     _report(settings, result, summary, say)

@@ -7,6 +7,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+SOON = 1.25
+"""Parts count as first ones, done side by side, until this times the seconds that the very first took."""
 LINES_APART = 5.0
 """Seconds between lines where there is no terminal."""
 
@@ -55,6 +57,8 @@ class Counter:
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._started = self._last = time.monotonic()
+        self._soonest = 0.0
+        self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> Self:
         if not self.quiet and self._console.is_terminal:
@@ -78,9 +82,24 @@ class Counter:
             self._bar.stop()
 
     def seconds_left(self, now: float) -> float:
-        """Seconds that the rest will take at the pace so far."""
+        """Seconds that the rest will take at the pace so far.
+
+        The first parts, which compile kernels and open files, and whatever was done beside them, do not count once as
+        many have followed.
+        """
         finished = self.done - self._before
-        return (now - self._started) / finished * (self.total - self.done) if finished > 0 else float("nan")
+        if finished <= 0:
+            return float("nan")
+        counted, since = finished, self._started
+        if self._first is not None and finished >= 2 * self._first[0]:
+            counted, since = finished - self._first[0], self._first[1]
+        return (now - since) / counted * (self.total - self.done)
+
+    def _note_first(self, now: float) -> None:
+        """How many parts were done soon after the first of them, and when."""
+        if self._first is None or now - self._started <= SOON * self._soonest:
+            self._soonest = now - self._started if self._first is None else self._soonest
+            self._first = (self.done - self._before, now)
 
     def say(self, line: str) -> None:
         """A line of its own, above the bar."""
@@ -103,6 +122,7 @@ class Counter:
             self._before = to - 1
         self.done = self.done + 1 if to is None else to
         now = time.monotonic()
+        self._note_first(now)
         left = f"about {duration(self.seconds_left(now))} left" if self.done < self.total else ""
         parts = [part for part in (note, left) if part]
         if self._bar is not None:

@@ -89,7 +89,7 @@ def slurm_script(
     where = [] if many else ["--workers", str(allocation.workers), "--threads", str(allocation.threads)]
     where += [] if many else ["--memory", f"{allocation.memory}B"]
     where += ["--cluster", "cuda"] if allocation.request.gpus else []
-    run = shlex.join([sys.executable, "-m", "dtomo.cli", *command, *where])
+    run = shlex.join([sys.executable, "-m", "dtomo", *command, *where])
     parts = [
         "#!/usr/bin/env bash",
         *(f"#SBATCH {line}" for line in directives(allocation)),

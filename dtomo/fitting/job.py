@@ -27,7 +27,7 @@ from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.runs import record
-from dtomo.runs.session import Say, begin_folder, check_folder_name, resources_of, resumable, speaker
+from dtomo.runs.session import Say, begin_folder, check_folder_name, part_way, resources_of, resumable, speaker
 from dtomo.settings import FitSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -144,7 +144,8 @@ def run(
         with resumable(output), unlocked_at_end(output), shown.on_page():
             begin_folder(settings, inputs, "fit", resumed=found is not None)
             save_split(output, asked.split)
-            history = loop.run()
+            with part_way(output):
+                history = loop.run()
             asked.trainable.save(output)
             Progress(progress_folder(output)).remove()
     summary = _summary(history, asked, wanted, time.monotonic() - started)

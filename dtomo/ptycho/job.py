@@ -21,7 +21,7 @@ from dtomo.ptycho.result import PtychoResult
 from dtomo.ptycho.setup import Data, Setup, place_of, prepare
 from dtomo.ptycho.solve import Kept, Where, solve, told
 from dtomo.runs import record
-from dtomo.runs.session import Say, resources_of, resumable, speaker
+from dtomo.runs.session import Say, part_way, resources_of, resumable, speaker
 from dtomo.settings import PtychoSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -130,7 +130,7 @@ def run(
             _begin(settings, inputs, begun, resumed=found is not None)
             kept = _checkpoints(settings, begun)
             where = Where(client, plan.frame_memory, wanted.device_share, plan.tile)
-            with using_threads(wanted.threads if plan.here else None):
+            with part_way(settings.output), using_threads(wanted.threads if plan.here else None):
                 result = _solved(data, setup, settings, where, kept, quiet)
             stack.close()
             write_results(settings.output, result, overwrite=True)

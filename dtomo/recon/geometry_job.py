@@ -35,7 +35,7 @@ from dtomo.recon.scans import check_usable, volume_dtype
 from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory
 from dtomo.recon.solvers import NEEDS
 from dtomo.runs import record
-from dtomo.runs.session import resumable
+from dtomo.runs.session import part_way, resumable
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
 
@@ -121,10 +121,11 @@ def run_geometry(
             writer = _create(job, begun, inputs, recorded=found is not None, **again)
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             job = dataclasses.replace(job, output=writer.path)
-            if settings.algorithm in NEEDS:
-                summaries = coupled_job.send_out(client, job, plan, begun, writer.shape, quiet=quiet)
-            else:
-                summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
+            with part_way(settings.output):
+                if settings.algorithm in NEEDS:
+                    summaries = coupled_job.send_out(client, job, plan, begun, writer.shape, quiet=quiet)
+                else:
+                    summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
             stack.close()
             writer.finish()
     summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say, scan.warnings)

@@ -33,7 +33,7 @@ from dtomo.recon.scans import (
 )
 from dtomo.recon.slab import Job, reconstruct_slab
 from dtomo.runs import record
-from dtomo.runs.session import resources_of, resumable, speaker
+from dtomo.runs.session import part_way, resources_of, resumable, speaker
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def run(
             writer.check_slabs((slab.start, slab.stop) for slab in plan.slabs)
             fold_about = axis.column if folded else None
             with (
+                part_way(settings.output),
                 staging.staged(client, scan, staged, plan, settings, inputs, say, quiet=quiet) as read_from,
                 report.recording(),
                 dashboard.show_run(client, **_shown(settings, plan, writer, begun)) as feed,

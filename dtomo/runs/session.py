@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from dtomo import __version__
 from dtomo.distributed import clusters
 from dtomo.distributed.cuda import device_share
-from dtomo.errors import StoppedError, UserError
+from dtomo.errors import StoppedError, UserError, shown
 from dtomo.io.output import clear, mark_folder, progress_folder
 from dtomo.io.progress import Progress
 from dtomo.runs import record
@@ -99,3 +100,18 @@ def resumable(output: Path) -> Iterator[None]:
         raise StoppedError(
             f"this process found no memory; what is done is kept in {output}: go on with --resume"
         ) from error
+
+
+@contextlib.contextmanager
+def part_way(output: Path) -> Iterator[None]:
+    """The output has begun: a `UserError` or `OSError` from here on has stopped the run part-way (`StoppedError`)."""
+    unfinished = f"{output} is unfinished: put that right and go on with --resume, or start again with --overwrite"
+    try:
+        yield
+    except UserError as error:  # data that turn out to be damaged when all of them are read
+        raise StoppedError(f"{error}; {unfinished}") from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever read what is printed has gone
+            raise
+        named = "" if error.filename is None else f"{shown(error.filename, 200)}: "
+        raise StoppedError(f"{named}{error.strerror or error}; {unfinished}") from error

@@ -12,7 +12,7 @@ from dtomo.errors import UserError
 from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.io.particles import Particles, read_particles, write_particles
 from dtomo.io.progress import Progress
-from dtomo.runs.session import resumable, speaker
+from dtomo.runs.session import part_way, resumable, speaker
 from dtomo.subtomo.boxes import Boxes, boxes_in_tomograms
 from dtomo.subtomo.inputs import tomograms_of
 from dtomo.threads import map_in_order
@@ -80,7 +80,8 @@ def extract_boxes(
             io.output.clear(output)
         progress = Progress(progress_folder(output))
         progress.start(output)
-        _write(boxes, kept, output, workers, quiet)
+        with part_way(output):
+            _write(boxes, kept, output, workers, quiet)
         files = [f"{output.name}:{index}" for index in range(len(kept))]
         found = dataclasses.replace(moved.selected(kept), files=files)
         write_particles(beside, found, overwrite=True)

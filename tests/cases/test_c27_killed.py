@@ -69,7 +69,7 @@ def start(tmp_path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def command(*words: object) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dtomo.cli", "recon", *map(str, words)], cwd=tmp_path, start_new_session=True,
+            [sys.executable, "-m", "dtomo", "recon", *map(str, words)], cwd=tmp_path, start_new_session=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         running.append(process)

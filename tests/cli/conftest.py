@@ -13,6 +13,8 @@ from dtomo.simulate import simulate_scan
 
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]
+RUNS = ("recon", "ptycho", "ptychotomo", "align", "fit")
+"""Commands that write a page about what they did, if nothing else is said."""
 
 
 def environment() -> dict[str, str]:
@@ -20,12 +22,21 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
+def words_of(words: tuple[object, ...], report: bool) -> list[str]:
+    """The words as text, without the page about each run where a test does not ask for it: it takes a second each."""
+    line = [str(word) for word in words]
+    quiet = line[:1] in [[name] for name in RUNS] or line[:2] in (["subtomo", "align"], ["subtomo", "average"])
+    return [*line, "--no-report"] if quiet and not report else line
+
+
 @pytest.fixture
 def dtomo(tmp_path: Path) -> Command:
     """Runs ``dtomo WORDS…`` in an empty folder and returns what came of it."""
 
-    def command(*words: object, cwd: Path = tmp_path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "dtomo.cli", *map(str, words)]
+    def command(
+        *words: object, cwd: Path = tmp_path, timeout: float = 120, report: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "dtomo", *words_of(words, report)]
         return subprocess.run(line, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout)
 
     return command
@@ -38,8 +49,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 
     monkeypatch.chdir(tmp_path)
 
-    def command(*words: object) -> subprocess.CompletedProcess[str]:
-        line = [str(word) for word in words]
+    def command(*words: object, report: bool = False) -> subprocess.CompletedProcess[str]:
+        line = words_of(words, report)
         capfd.readouterr()
         code = main(line)
         said = capfd.readouterr()
@@ -54,7 +65,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     running: list[subprocess.Popen[str]] = []
 
     def command(*words: object) -> subprocess.Popen[str]:
-        line = [sys.executable, "-m", "dtomo.cli", *map(str, words)]
+        line = [sys.executable, "-m", "dtomo", *words_of(words, report=False)]
         process = subprocess.Popen(
             line,
             cwd=tmp_path,

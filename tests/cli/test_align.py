@@ -17,7 +17,7 @@ def test_a_tilt_series_from_disk_to_disk(here, cluster, tmp_path):
     with mrcfile.new(tmp_path / "views.mrc", data) as file:
         file.set_image_stack()
     (tmp_path / "views.tlt").write_text("".join(f"{angle:.2f}\n" for angle in angles))
-    done = here("align", "views.mrc", "out", "--axis", "keep", "--level", 0)
+    done = here("align", "views.mrc", "out", "--axis", "keep", "--level", 0, report=True)
     assert done.returncode == 0, done.stderr
     for said in ("start: ", "of 100 percent done", "axis at 0.00°", "--alignment", "pictures in"):
         assert said in done.stderr

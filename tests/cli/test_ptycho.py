@@ -12,7 +12,7 @@ def scan(here, tmp_path):
 
 
 def test_from_scan_to_pictures(here, scan, tmp_path):
-    done = here("ptycho", scan, "out.h5", "--engine", "adam", "--epochs", 3, "--workers", 1)
+    done = here("ptycho", scan, "out.h5", "--engine", "adam", "--epochs", 3, "--workers", 1, report=True)
     assert done.returncode == 0, done.stderr
     assert "3 of 3 epochs done, loss" in done.stderr
     assert (tmp_path / "out.h5").is_file()

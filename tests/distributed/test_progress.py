@@ -23,6 +23,29 @@ def test_time_left_counts_only_what_this_run_did(monkeypatch: pytest.MonkeyPatch
         assert counter.seconds_left(now[0]) == pytest.approx(20.0)
 
 
+def test_kernels_compiled_for_the_first_parts_do_not_count_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.Counter(100, "iterations", quiet=True) as counter:
+        for now[0] in (60.0, 61.0, 62.0):
+            counter.advance()
+        assert counter.seconds_left(now[0]) == pytest.approx(97 * 62 / 3)
+        for now[0] in range(63, 93):
+            counter.advance()
+        assert counter.seconds_left(now[0]) == pytest.approx(67, rel=0.01)
+
+
+def test_parts_done_side_by_side_are_not_taken_for_a_faster_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.Counter(32, "slabs", quiet=True) as counter:
+        for wave in range(1, 4):
+            for number in range(8):
+                now[0] = 10.0 * wave + 0.1 * number
+                counter.advance()
+            assert counter.seconds_left(now[0]) == pytest.approx(10.0 * (4 - wave), rel=0.08)
+
+
 def test_plain_lines_end_with_the_last_part(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.Counter(3, "slabs") as counter:
         for _ in range(3):

@@ -126,7 +126,7 @@ def test_a_name_that_is_no_text_is_refused(here, capfd):
 
 
 def test_a_terminal_without_signs_ends_nothing(here):
-    line = [sys.executable, "-m", "dtomo.cli", "info", "in.mrc"]
+    line = [sys.executable, "-m", "dtomo", "info", "in.mrc"]
     done = subprocess.run(line, env=_environment() | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "\\xd7" in done.stdout
@@ -139,7 +139,7 @@ def _environment() -> dict[str, str]:
 @pytest.mark.parametrize("when", [0.0, 0.4, pytest.param(0.8, marks=pytest.mark.slow), "writing"])
 def test_an_interrupted_command_says_so_and_leaves_nothing_that_looks_whole(here, when):
     store_volume(np.zeros((256, 256, 256), np.float32), here / "large.mrc")
-    line = [sys.executable, "-m", "dtomo.cli", "convert", "large.mrc", "out.mrc"]
+    line = [sys.executable, "-m", "dtomo", "convert", "large.mrc", "out.mrc"]
     process = subprocess.Popen(line, env=_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
     end = time.monotonic() + (60 if when == "writing" else float(when))
     while time.monotonic() < end and not (when == "writing" and (here / "out.mrc.dtomo" / "volume.part").exists()):
@@ -156,7 +156,7 @@ def test_an_interrupted_command_says_so_and_leaves_nothing_that_looks_whole(here
 
 
 def test_two_commands_at_once_into_one_output(here):
-    line = [sys.executable, "-m", "dtomo.cli", "convert", "in.mrc", "out.zarr", "--overwrite"]
+    line = [sys.executable, "-m", "dtomo", "convert", "in.mrc", "out.zarr", "--overwrite"]
     both = [subprocess.Popen(line, env=_environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate(timeout=60)[1] for process in both]
     assert "Traceback" not in "".join(told)

@@ -36,7 +36,7 @@ SCANS = {
 
 def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "dtomo.cli", *map(str, words)]
+    command = [sys.executable, "-m", "dtomo", *map(str, words)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=250)
 
 

@@ -272,7 +272,7 @@ def test_killed_while_staging_and_resumed(plain, whole, expected, cluster, scrat
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps(settings.plain()))
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtomo.cli", "recon", "--config", config, "--workers", "1"],
+        [sys.executable, "-m", "dtomo", "recon", "--config", config, "--workers", "1"],
         cwd=Path(__file__).parents[2],
         stderr=subprocess.PIPE,
         start_new_session=True,

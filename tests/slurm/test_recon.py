@@ -17,7 +17,7 @@ import zarr
 from dtomo.simulate import simulate_scan
 
 ROOT = Path(__file__).resolve().parents[2]
-DTOMO = [sys.executable, "-m", "dtomo.cli"]
+DTOMO = [sys.executable, "-m", "dtomo"]
 Squeue = Callable[[], dict[str, tuple[str, str]]]
 QUICK = ("--center", 38.5)
 SLOW = (*QUICK, "--algorithm", "sirt", "--iterations", 100, "--slab", 8)

@@ -1,4 +1,4 @@
-"""``python -m dtomo.cli``."""
+"""``python -m dtomo``: the command line."""
 
 import sys
 
