@@ -106,6 +106,8 @@ def run(
         say(f"note: {warning}")
     wanted = _resources(settings, say)
     if scan.geometry is not None or settings.algorithm == "fdk":
+        if settings.algorithm == "fbp":  # of such scans it is this, and the output's settings say so
+            settings = settings.model_copy(update={"algorithm": "fdk"})
         plan, summary = run_geometry(
             settings, scan, wanted, say, plan_only=plan_only, resume=resume, overwrite=overwrite, quiet=quiet
         )  # fmt: skip

@@ -25,8 +25,8 @@ def cone(tmp_path_factory):
 
 
 def test_slabs_of_any_height_make_the_same_volume(here, cluster, cone, tmp_path):
-    for name, words in (("a.zarr", ()), ("b.mrc", ("--slab", 7))):
-        done = here("recon", cone.path, name, "--algorithm", "fdk", "--cluster", cluster, *words)
+    for name, words in (("a.zarr", ("--algorithm", "fdk")), ("b.mrc", ("--slab", 7))):
+        done = here("recon", cone.path, name, "--cluster", cluster, *words)
         assert done.returncode == 0, done.stderr
         assert "cone beam, 60 views" in done.stderr
     volume = open_volume(tmp_path / "a.zarr")
@@ -40,6 +40,7 @@ def test_slabs_of_any_height_make_the_same_volume(here, cluster, cone, tmp_path)
     np.testing.assert_array_equal(found, recon.fdk(data, scan.geometry) * np.float32(10))
     summary = json.loads((tmp_path / "b.mrc.summary.json").read_text())
     assert summary["geometry"] == "cone"
+    assert "algorithm: fdk" in (tmp_path / "b.mrc.run.yaml").read_text()
     assert len(summary["slabs"]) == 5
 
 
