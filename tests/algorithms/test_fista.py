@@ -146,6 +146,7 @@ def test_total_variation_is_that_of_the_primal_dual_method(problem, kind, spacin
     assert laws.norm(one - two) < 1e-3 * laws.norm(one)
 
 
+@pytest.mark.slow
 def test_few_steps_of_total_variation_at_first_reach_the_same_objective(problem):
     """One step on the dual field in each of the first 50 iterations, in place of five; and a checkpoint counts them."""
     operator, data, weights = problem

@@ -4,12 +4,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from examples.draw_geometries import geometries
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "geometries.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_block_runs(here, cluster, tmp_path):
     names: dict[str, Any] = {}
     seen = set()

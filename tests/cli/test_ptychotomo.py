@@ -70,6 +70,7 @@ def test_a_run_with_everything(scan: Path, tmp_path: Path) -> None:
     assert first < summary["losses"][0] / 2
 
 
+@pytest.mark.slow
 def test_workers_and_slabs_leave_the_bits_alone(scan: Path, tmp_path: Path) -> None:
     asked = ("--slab-rows", "16", "--epochs", "2", "--no-pictures", "--quiet")
     for name, workers in (("one", 1), ("two", 2)):

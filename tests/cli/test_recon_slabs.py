@@ -45,6 +45,7 @@ def close(found: Any, expected: Any, part: float = 1e-5) -> bool:
     return bool(np.abs(found - expected).max() <= part * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_algorithms_in_slabs(here: Any, cluster: str, cone: Any, tmp_path: Path) -> None:
     data, geometry = data_of(cone.path)
     spacing = (1 / geometry.voxel[0],) * 3

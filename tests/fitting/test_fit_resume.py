@@ -32,7 +32,7 @@ dtomo.fit(Noisy(), line(), epochs=6, batch=17, best=True, optimizer=optimizer, s
 """
 
 
-@pytest.mark.parametrize("kind", ["adam", "lbfgs"])
+@pytest.mark.parametrize("kind", ["adam", pytest.param("lbfgs", marks=pytest.mark.slow)])
 def test_killed_and_resumed(kind: str, tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(

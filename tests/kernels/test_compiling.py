@@ -53,6 +53,7 @@ for result in (operator.forward(x), operator.adjoint(y)):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names processors of one family")
 def test_compiled_for_a_processor_without_wide_vectors(tmp_path):
     """NUMBA_CPU_NAME sets what code is made for (a cache shared by unlike nodes): the same bits, by other code."""

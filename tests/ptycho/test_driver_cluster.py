@@ -155,7 +155,7 @@ def _real(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "cg", "rpie")), "lsqml", "dm"]
+    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "cg", "rpie", "lsqml")), "dm"]
 )
 def test_solvers_have_the_bits_of_one_process_on_workers(client: Any, data: Any, some_workers: Any, name: str) -> None:
     source, guesses = data
