@@ -10,7 +10,7 @@ from typing import Any
 from dtomo import __version__
 
 _MARK = "DTOMO_BENCHMARK_CORES"
-_SLOW = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # slow NumPy down where somebody has set them
+SLOW = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # slow NumPy down where somebody has set them
 _THREADS = ("DTOMO_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -32,7 +32,7 @@ def restart_clean(count: int | None = None) -> None:
     if _MARK in os.environ:
         return
     wanted = str(count or available_cores())
-    clean = {name: value for name, value in os.environ.items() if name not in _SLOW}
+    clean = {name: value for name, value in os.environ.items() if name not in SLOW}
     clean |= {
         _MARK: wanted,
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={wanted}",
