@@ -80,6 +80,13 @@ def test_a_series_covers_its_wedge_and_exposure_dampens():
     assert 1 > left[0] > left[1] > 0
 
 
+def test_what_an_exposure_leaves():
+    """Of structure of 12 Å exp(-1/2) is left after 18.16 electrons per Å², its critical exposure at 300 kV."""
+    plain = ctf_weights(BOX, [0.0], 30000.0, **OPTICS)
+    dosed = ctf_weights(BOX, [0.0], 30000.0, **OPTICS, exposures=[18.156])
+    assert dosed[0, 0, 8] / plain[0, 0, 8] == pytest.approx(np.exp(-0.5), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"power": 3}, {"exposures": [1.0]}, {"defocus": [1.0, 2.0]}, {"pixel_size": 0.0}, {"voltage": 0.0}]
 )
