@@ -9,7 +9,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from dtomo.dashboard import panels
 from dtomo.dashboard.runs import Runs, RunState
 from dtomo.dashboard.slices import Slices
-from dtomo.dashboard.style import SHEET
+from dtomo.dashboard.style import SHEET, WRAPPED
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -44,10 +44,11 @@ class View:
         self._header, self._settings = panels.Header(), panels.Settings()
         self._slices, self._curve = Slices(), panels.Curve()
         self._slabs, self._memory = panels.Slabs(), panels.Memory(scheduler)
+        plots = [*self._curve.plots, self._slabs.root, self._memory.root]
         self._body = column(
             self._header.root,
-            row(self._slices.root, self._settings.root, sizing_mode="stretch_width"),
-            row(*self._curve.plots, self._slabs.root, self._memory.root, sizing_mode="stretch_width", spacing=8),
+            row(self._slices.root, self._settings.root, sizing_mode="stretch_width", styles=WRAPPED),
+            row(*plots, sizing_mode="stretch_width", spacing=8, styles=WRAPPED),
             sizing_mode="stretch_width",
             visible=False,
         )

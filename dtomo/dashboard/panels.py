@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from bokeh.models import BasicTickFormatter, ColumnDataSource, Div, HoverTool, Range1d
+from bokeh.models import ColumnDataSource, Div, HoverTool, PrintfTickFormatter, Range1d
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
@@ -70,7 +70,7 @@ class Header:
     """What runs, how far it is, and how long it will take."""
 
     def __init__(self) -> None:
-        self.root = Div(sizing_mode="stretch_width", height=64, stylesheets=[SHEET])
+        self.root = Div(sizing_mode="stretch_width", min_height=64, stylesheets=[SHEET])
 
     def update(self, run: RunState, now: float) -> None:
         """Bring it up to date."""
@@ -96,7 +96,7 @@ class Settings:
     """The settings of the run, as a table."""
 
     def __init__(self) -> None:
-        self.root = Div(width=300, height=330, stylesheets=[SHEET], styles={"overflow-y": "auto"})
+        self.root = Div(width=280, max_height=330, stylesheets=[SHEET], styles={"overflow-y": "auto"})
 
     def update(self, run: RunState, now: float) -> None:
         """Bring it up to date."""
@@ -110,7 +110,7 @@ class Curve:
     def __init__(self) -> None:
         size = {"height": HEIGHT, "sizing_mode": "stretch_width", "min_width": 300}
         self._residuals = new_plot("", "iterations made", "‖A x − b‖ / ‖A x₀ − b‖", y_axis_type="log", **size)
-        self._residuals.yaxis.formatter = BasicTickFormatter()
+        self._residuals.yaxis.formatter = PrintfTickFormatter(format="%g")
         self._each = ColumnDataSource({"xs": [], "ys": [], "color": []})
         self._mean = ColumnDataSource({"x": [], "y": []})
         self._residuals.multi_line("xs", "ys", source=self._each, line_color="color", line_alpha=0.45, line_width=1)
@@ -156,7 +156,7 @@ class Curve:
         )
         self._residuals.yaxis.ticker = log_ticks(mean)
         send(self._mean, {"x": places.tolist(), "y": positive(mean[::step])})
-        self._residuals.title.text = "Residual: mean of the slabs (bold) and each" if curves else "Residual"
+        self._residuals.title.text = "Residual of each slab; mean in bold" if curves else "Residual"
 
 
 def mean_curve(curves: list[list[float]], length: int) -> list[float]:
@@ -195,7 +195,7 @@ class Slabs:
 
     def __init__(self) -> None:
         self.root = new_plot(
-            "Slabs: done (full), running (pale), waiting (gray)",
+            "Slabs: full is done, pale running",
             "part done [%]",
             "z [slice]",
             height=HEIGHT,
@@ -270,6 +270,7 @@ class Memory:
         self.root.legend.orientation = "horizontal"
         self.root.legend.location = "bottom_right"
         self.root.legend.label_text_font_size = "11px"
+        self.root.legend.spacing = 14
         self.root.legend.background_fill_alpha = 0.8
 
     def update(self, run: RunState, colors: dict[str, str], names: dict[str, str]) -> None:

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from dtomo.dashboard.panels import finite_range, new_plot, set_text
 from dtomo.dashboard.runs import RunState
-from dtomo.dashboard.style import SHEET
+from dtomo.dashboard.style import SHEET, WRAPPED
 from dtomo.dashboard.thumbnails import PLANES, Grid, Plane
 
-WIDEST, HIGHEST = 288, 270
+WIDEST, HIGHEST = 256, 244
 """Screen pixels of a picture at most."""
 THINNEST = 24
+BESIDE = 62
+"""Screen pixels for the numbers and the name of the axis beside a picture."""
 APART = 2.0
 """Seconds between two updates of the pictures at least."""
 NOT_YET = "#e9edf1"
@@ -27,15 +29,15 @@ class Slices:
     """Three middle slices, filled as slabs come in; of a complex volume its magnitude or its phase."""
 
     def __init__(self) -> None:
-        self._title = Div(stylesheets=[SHEET], width=640, height=22)
+        self._title = Div(stylesheets=[SHEET], sizing_mode="stretch_width", max_width=640)
         self._choice = RadioButtonGroup(labels=["magnitude", "phase"], active=0, visible=False, width=180, height=26)
-        self._plots = row()
+        self._plots = row(styles=WRAPPED)
         self._sources: dict[Plane, ColumnDataSource] = {}
         self._titles: dict[Plane, Any] = {}
         self._seen: tuple[Any, ...] = ()
         self._grid: Grid | None = None
         self._next = 0.0
-        self.root = column(row(self._title, self._choice), self._plots)
+        self.root = column(row(self._title, self._choice, styles=WRAPPED, sizing_mode="stretch_width"), self._plots)
 
     def update(self, run: RunState, now: float) -> None:
         """Bring them up to date; pictures of the same run no more often than every `APART` seconds."""
@@ -69,11 +71,14 @@ class Slices:
         for plane in PLANES:
             across, down = plane
             scale = min(WIDEST / sizes[across], HIGHEST / sizes[down])
+            width = max(THINNEST, round(sizes[across] * scale))
             plot = new_plot(
                 _title(plane, grid),
                 f"{across} [voxel]",
                 f"{down} [voxel]",
-                frame_width=max(THINNEST, round(sizes[across] * scale)),
+                width=width + BESIDE,
+                width_policy="fixed",
+                frame_width=width,
                 frame_height=max(THINNEST, round(sizes[down] * scale)),
                 x_range=Range1d(0, sizes[across]),
                 y_range=Range1d(sizes[down], 0),

@@ -24,6 +24,10 @@ STATES = {
 """What is said of the states of a run, and its color."""
 
 
+WRAPPED = {"flex-wrap": "wrap"}
+"""Of rows whose parts go below one another where the window is narrow."""
+
+
 def escaped(text: object, most: int = 300) -> str:
     """Text that may hold anything, for HTML; what is longer than `most` is cut in its middle."""
     plain = str(text)
@@ -59,9 +63,9 @@ def colors_of(workers: Iterable[str]) -> dict[str, str]:
 SHEET = f"""
 :host {{ color: {INK}; font-size: 13px; font-family: Helvetica, Arial, sans-serif; }}
 .bk-clearfix {{ width: 100%; }}
-.head {{ display: flex; width: 100%; align-items: flex-start; gap: 28px; }}
+.head {{ display: flex; flex-wrap: wrap; width: 100%; align-items: flex-start; gap: 8px 28px; }}
 .head {{ box-sizing: border-box; padding: 8px 4px 0 4px; }}
-.name {{ flex: 1; min-width: 0; }}
+.name {{ flex: 1; min-width: min(100%, 320px); }}
 .name b {{ font-size: 18px; overflow-wrap: anywhere; }}
 .name p {{ margin: 3px 0 0 0; color: #52606d; }}
 .tile {{ text-align: right; white-space: nowrap; }}

@@ -77,5 +77,11 @@ def test_the_page_in_a_browser(browser, client, cluster, description, slabs, tas
     )
     assert width <= 1400
     assert height <= 960
+    for narrow in (1280, 390):
+        size = {"width": narrow, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(address)
+        wait_for(browser, "finished")
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= narrow
     errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not [message for message in errors if "favicon" not in message]
