@@ -42,7 +42,8 @@ class Break:
         """The part that differs, with a few characters beside it."""
         one, two = self.before.strip(), self.after.strip()
         start = next((i for i, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two)))
-        same = next((i for i, (a, b) in enumerate(zip(one[:start:-1], two[:start:-1])) if a != b), 0)
+        rest = list(zip(one[start:][::-1], two[start:][::-1]))
+        same = next((i for i, (a, b) in enumerate(rest) if a != b), len(rest))
         first, ends = max(0, start - 12), (len(one) - same + 12, len(two) - same + 12)
         return f"{one[first : ends[0]]} → {two[first : ends[1]]}"
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dtomo.kernels.compiling import cache_folder
+from dtomo.kernels import compiling
 
 SCRIPT = """
 import numpy as np
@@ -35,8 +35,15 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     assert sum(run(blocked)) == 1
 
 
-def test_folder_is_named_by_the_sources():
-    assert len(os.path.basename(cache_folder())) == 16
+def test_folder_is_named_by_the_sources(tmp_path, monkeypatch):
+    """By what stands in them: a kernel that is inlined into another must not be found as it was."""
+    monkeypatch.setattr(compiling, "__file__", str(tmp_path / "compiling.py"))
+    names = []
+    for text in ("x = 1", "x = 2", "x = 1"):
+        (tmp_path / "kernel.py").write_text(text)
+        names.append(os.path.basename(compiling.cache_folder.__wrapped__()))
+    assert names[0] == names[2] != names[1]
+    assert len(names[0]) == 16
 
 
 OTHER_PROCESSOR = """
