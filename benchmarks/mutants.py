@@ -211,6 +211,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--module", action="append", help="path of a module, or a part of it; again for more")
     parser.add_argument("--seed", type=int, default=1, help="which breaks are found in a module")
     parser.add_argument("--count", type=int, default=2, help="breaks found in each module; 0: those by hand alone")
+    parser.add_argument("--most", type=int, help="breaks by hand in each module, at most")
     parser.add_argument("--found-only", action="store_true", help="leave out those by hand")
     parser.add_argument("--quick", action="store_true", help="a dozen of the breaks by hand")
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests as they are first")
@@ -226,7 +227,7 @@ def planned(settings: argparse.Namespace, modules: Mapping[str, Module]) -> list
     for name, module in modules.items():
         if not any(part in name for part in settings.module or [""]):
             continue
-        some = [] if settings.found_only else list(mutants_table.by_hand(ROOT, name, module))
+        some = [] if settings.found_only else list(mutants_table.by_hand(ROOT, name, module))[: settings.most]
         some += [] if settings.quick else chosen(ROOT, name, settings.count, settings.seed)
         breaks += sorted(some, key=lambda broken: broken.line)
     return breaks[:: max(1, len(breaks) // 12)][:12] if settings.quick else breaks
