@@ -83,8 +83,8 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
                 yield other
                 yield from _nodes(other)
             continue
-        if isinstance(node, ast.FunctionDef):
-            for part in (*node.args.defaults, *node.body):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for part in (*(node.args.defaults if isinstance(node, ast.FunctionDef) else ()), *node.body):
                 yield part
                 yield from _nodes(part)
             continue
