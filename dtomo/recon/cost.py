@@ -238,8 +238,9 @@ def make_plan(
     `height`, or else the settings, may fix the slices of a slab. If nothing fits, the smallest is returned.
     """
     sizes = Sizes(scan, settings, geometry, resources.device_share is not None)
+    depth = scan.shape[1], resources.workers
     fixed = height or (scan.shape[1] if settings.joins_slices else settings.slab)
-    wanted = min(fixed or slab_height(scan.shape[1], resources.workers), scan.shape[1])
+    wanted = min(fixed or slab_height(*depth), scan.shape[1])
     tried = [
         (slab, block)
         for block in (wanted, 48, 32, 16, 8, 4, 2, 1)
@@ -247,6 +248,8 @@ def make_plan(
         if block <= wanted and (block == wanted or not settings.joins_slices)
     ]
     share = resources.device_share
+    if settings.exchanges_planes and share is None:
+        return _at_once(sizes, resources, min(height or settings.slab or slab_height(*depth), depth[0]))
     fitting = (
         (slab, block)
         for slab, block in tried
@@ -254,6 +257,17 @@ def make_plan(
         and (share is None or sum(device_peak(sizes, block).values()) <= share)
     )
     return _plan(sizes, resources, *next(fitting, tried[-1]))
+
+
+def _at_once(sizes: Sizes, resources: Resources, height: int) -> Plan:
+    """All slabs at once, consecutive ones on one worker: one of them computes, the others keep what they have."""
+    plan = _plan(sizes, resources, height, height)
+    parties = math.ceil(len(plan.slabs) / resources.workers)
+    others = (parties - 1) * (height * sizes.solved_row + sum(_solver(sizes, height, resources.threads).values()))
+    parts = plan.worker_parts | ({"other slabs": others} if others else {})
+    notes = (f"all slabs at once, {parties} on a worker: they exchange planes",) if len(plan.slabs) > 1 else ()
+    scratch = _scratch(sizes, len(plan.slabs), height, height)
+    return dataclasses.replace(plan, worker_parts=parts, notes=(*plan.notes, *notes), scratch=scratch)
 
 
 def _host_parts(sizes: Sizes, resources: Resources, slices: int, block: int) -> dict[str, int]:

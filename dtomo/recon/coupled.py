@@ -62,6 +62,16 @@ class Coupled:
             return SlicesProjector(self.geometry, last - first, peers, self.dtype)
         return SlabProjector(SlabLayout(self.geometry, self.slabs, self.rows), peers, self.dtype)
 
+    @property
+    def volume(self) -> tuple[int, int, int]:
+        """Shape of the whole."""
+        return (self.slabs[-1][1], *self.shape(0)[1:])
+
+    @property
+    def voxel(self) -> tuple[float, float, float]:
+        """Size of a voxel along z, y, x; 1 in a parallel beam, whose values are those per voxel."""
+        return (1.0, 1.0, 1.0) if isinstance(self.geometry, ParallelBeam) else self.geometry.voxel
+
     def shape(self, number: int) -> tuple[int, int, int]:
         """Of a party's slab."""
         g, (first, last) = self.geometry, self.slabs[number]
@@ -186,7 +196,6 @@ def _solve_on(client: "Client", problem: Coupled, name: str, projections: Any, o
     if "noise" in cut:
         rest["stop"] = dataclasses.replace(stop, noise=1.0)  # each party puts its own in
     views, columns = projections.shape[0], projections.shape[2]
-    volume = (problem.slabs[-1][1], *problem.shape(0)[1:])
 
     def own(homes: tuple[str, ...]) -> list[Any]:
         found = []
@@ -195,7 +204,7 @@ def _solve_on(client: "Client", problem: Coupled, name: str, projections: Any, o
             given = {"data": client.submit(_arranged, _future(client, data, home), workers=[home], pure=False)}
             for key, array in cut.items():
                 along_z = key in OF_SLICES
-                span, shape = (problem.slabs, volume) if along_z else (problem.rows, projections.shape)
+                span, shape = (problem.slabs, problem.volume) if along_z else (problem.rows, projections.shape)
                 given[key] = _future(client, _rows(array, span[number], shape, 0 if along_z else 1), home)
             found.append(client.submit(dict, workers=[home], pure=False, **given))
         return found

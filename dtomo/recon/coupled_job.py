@@ -1,7 +1,8 @@
-"""Iterative algorithms in a run for a scan with a geometry: a party for each slab, all at once on the workers.
+"""Runs whose slabs depend on one another: a party for each slab, all at once on the workers.
 
-Each party reads and prepares its own rows of the detector, keeps its part of the solver's state in checkpoints that all
-parties write at the same iteration, and writes its slab when all are done.
+Iterative algorithms for a scan with a geometry, whose rays cross slabs; in a parallel beam total variation that joins
+slices. Each party reads and prepares its own rows of the detector, keeps its part of the solver's state in checkpoints
+that all parties write at the same iteration, and writes its slab when all are done.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,14 +28,14 @@ from dtomo.distributed.progress import Counter
 from dtomo.distributed.slabs import Slab, Slabs, slab_height
 from dtomo.distributed.together import Party
 from dtomo.errors import UserError
-from dtomo.geometry import VectorGeometry
+from dtomo.geometry import ParallelBeam, VectorGeometry
 from dtomo.io.checkpoints import Schedule
 from dtomo.io.output import progress_folder
 from dtomo.memory import keep_memory
 from dtomo.recon.cost import CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
 from dtomo.recon.coupled import Coupled
 from dtomo.recon.faults import stopped
-from dtomo.recon.geometry_slab import GeometryJob
+from dtomo.recon.geometry_slab import GeometryJob, rows_needed
 from dtomo.recon.given import check_given, given_to
 from dtomo.recon.prepare import line_integrals
 from dtomo.recon.scans import check_counted, volume_dtype
@@ -46,12 +48,43 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FLOAT = 4
+Span = tuple[int, int]
 PROJECTING_RAYS = 1 / 2.5e9
 """Seconds per voxel and view of one core, either way (measured)."""
 EXCHANGED = 4
 """Sets of a party's rows that are in memory while rows are exchanged: made, on their way, arrived (measured)."""
 SUMS = {"sirt": (1, 1), "os-sart": (1, 1), "tv": (1, 2), "mlem": (1, 0), "osem": (0, 0)}
 """Volumes and data for sums of columns and rows, which differ by slice."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CoupledJob:
+    """All that a party needs to know, but its slab.
+
+    Attributes
+    ----------
+    scan, settings, problem
+        Cropped and binned, what was asked for, and geometry and slabs.
+    scale
+        From values per unit of length to the unit of the output.
+    threads
+        Compute threads of a worker.
+    output
+        The volume, created already.
+    fold_about
+        Column that a scan over 360° is folded about; None: it is not.
+    feed
+        Goes to the page of the dashboard; None: there is none.
+    """
+
+    scan: io.Scan
+    settings: ReconSettings
+    problem: Coupled
+    scale: float
+    threads: int
+    output: Path
+    fold_about: float | None = None
+    feed: dashboard.Feed | None = None
 
 
 def check(scan: io.Scan, settings: ReconSettings, geometry: VectorGeometry) -> None:
@@ -93,11 +126,12 @@ def make_plan(job: GeometryJob, resources: Resources, height: int | None = None)
     least = math.ceil(depth / geometry.rows)  # a party has a row at least
     most = min(height or settings.slab or max(least, slab_height(depth, resources.workers)), depth)
     slabs = Slabs(depth, most)
-    Coupled.of(geometry, _spans(slabs))  # refuses too many
+    Coupled.of(geometry, spans(slabs))  # refuses too many
     return _plan(job, resources, slabs)
 
 
-def _spans(slabs: Sequence[Slab]) -> tuple[tuple[int, int], ...]:
+def spans(slabs: Sequence[Slab]) -> tuple[Span, ...]:
+    """Slices (first, last + 1) of each slab."""
     return tuple((slab.start, slab.stop) for slab in slabs)
 
 
@@ -156,9 +190,7 @@ def _solver_needs(settings: ReconSettings) -> tuple[float, float]:
     return needs.volumes + volumes, needs.data + data
 
 
-def send_out(
-    client: "Client", job: GeometryJob, plan: Plan, begun: dict[str, Any], shape: Sequence[int], *, quiet: bool
-) -> list[SlabSummary]:
+def send_out(client: "Client", job: CoupledJob, plan: Plan, begun: dict[str, Any], *, quiet: bool) -> list[SlabSummary]:
     """Run all parties to the end, and return what happened to their slabs.
 
     Raises
@@ -166,16 +198,17 @@ def send_out(
     StoppedError
         A slab could not be solved or written, or workers were lost again and again.
     """
-    settings, problem = job.settings, Coupled.of(job.geometry, _spans(plan.slabs), volume_dtype(job.scan))
+    settings = job.settings
     shown = {
         "name": str(settings.output),
-        "shape": shape,
+        "shape": job.problem.volume,
         "slabs": plan.slabs,
         "algorithm": settings.algorithm,
         "iterations": settings.iterations,
         "unit": begun["unit"],
         "planned_memory": plan.worker_memory,
-        "settings": settings.model_dump(mode="json", exclude_defaults=True) | {"geometry": begun["geometry"]},
+        "settings": settings.model_dump(mode="json", exclude_defaults=True)
+        | {name: str(begun[name]) for name in ("geometry", "center") if name in begun},
     }
     with (
         dashboard.show_run(client, **shown) as feed,
@@ -187,7 +220,7 @@ def send_out(
             if done > 0:
                 counter.advance(f"residual {left:.4g} of the first" if done < settings.iterations else "", to=done)
 
-        shared = dataclasses.replace(job, feed=feed), problem
+        shared = dataclasses.replace(job, feed=feed)
         try:
             parts = run_crews(client, reconstruct, shared, len(plan.slabs), on_report=told)
         except queue.TaskFailed as failed:
@@ -214,7 +247,7 @@ class _Progress:
             self._party.report((iteration, self.last / self.first if self.first else 0.0))
 
 
-def reconstruct(party: Party, shared: tuple[GeometryJob, Coupled], own: None) -> SlabSummary:
+def reconstruct(party: Party, job: CoupledJob, own: None) -> SlabSummary:
     """What a party does: from its rows of the raw scan to its slab of the output.
 
     Raises
@@ -224,16 +257,16 @@ def reconstruct(party: Party, shared: tuple[GeometryJob, Coupled], own: None) ->
     StoppedError
         Output that cannot be written.
     """
-    job, problem = shared
-    settings, slab = job.settings, Slab(party.number, *problem.slabs[party.number])
+    settings, problem = job.settings, job.problem
+    slab = Slab(party.number, *problem.slabs[party.number])
     set_threads(job.threads)
     keep_memory()
     watch = Stopwatch()
-    data, report = line_integrals(job.scan, settings, slice(*problem.rows[party.number]), None, watch.lap)
+    data, report = line_integrals(job.scan, settings, slice(*problem.rows[party.number]), job.fold_about, watch.lap)
     operator = problem.operator(party)
     data = operator.arrange(data)
     with watch_slab(job.feed, slab) as reports:
-        kept = _checkpoints(party, job, problem)
+        kept = _checkpoints(party, job)
         solving = reports.solving(slab, kept, job.scale)
         progress = _Progress(party, solving.callback, kept)
         options = _options(job, operator, data, slab) | {"callback": progress, "checkpoints": solving}
@@ -258,42 +291,45 @@ def reconstruct(party: Party, shared: tuple[GeometryJob, Coupled], own: None) ->
     )  # fmt: skip
 
 
-def _checkpoints(party: Party, job: GeometryJob, problem: Coupled) -> CrewCheckpoints:
+def _checkpoints(party: Party, job: CoupledJob) -> CrewCheckpoints:
     made_with = job.settings.that_decide_the_result() | {
-        "geometry": hashlib.sha256(repr(job.geometry.key).encode()).hexdigest(),
-        "slabs": [list(slab) for slab in problem.slabs],
+        "geometry": hashlib.sha256(repr(job.problem.geometry.key).encode()).hexdigest(),
+        "slabs": [list(slab) for slab in job.problem.slabs],
     }
     schedule = Schedule(*checkpoint_interval(job.settings.checkpoint_every))
-    folder = progress_folder(job.output) / f"checkpoints-{0:08d}-{job.geometry.shape[0]:08d}"
+    folder = progress_folder(job.output) / f"checkpoints-{0:08d}-{job.problem.volume[0]:08d}"
     return CrewCheckpoints(party, folder, made_with=made_with, schedule=schedule)
 
 
-def _options(job: GeometryJob, operator: Any, data: NDArray[Any], slab: Slab) -> dict[str, Any]:
+def _options(job: CoupledJob, operator: Any, data: NDArray[Any], slab: Slab) -> dict[str, Any]:
     """Of the solver: strengths of priors are for voxels of length 1, as in a parallel beam."""
-    settings, geometry = _joined(job.settings), job.geometry
+    settings, problem = _joined(job.settings), job.problem
     if settings.algorithm in ("mlem", "osem"):
         np.maximum(data, 0, out=data)
-    length = geometry.voxel[2]  # values of the volume times this are those per voxel
+    length = problem.voxel[2]  # values of the volume times this are those per voxel
     if settings.prior == "wavelets":
         settings = settings.model_copy(update={"strength": (settings.strength or 0.0) * length})
-    given = given_to(settings, slab.rows, geometry.shape, job.scale)
+    given = given_to(settings, slab.rows, problem.volume, job.scale)
     options = solver_options(settings, operator, data, given)
     # differences of values per voxel: of the size of projections, which primal-dual steps are best for
-    spacing = tuple(float(size / length / length) for size in geometry.voxel)
+    spacing = tuple(float(size / length / length) for size in problem.voxel)
     if settings.algorithm == "tv":
         options["spacing"] = spacing
     if settings.prior == "tv":
         options["prior"] = TotalVariation(settings.strength or 0.0, spacing)
     if settings.start == "fbp":
-        options["initial"] = _filtered(job, slab)
+        options["initial"] = _filtered(job, slab, data)
     elif given.start is not None:
         options["initial"] = given.start * np.float32(1 / job.scale)
     return options
 
 
-def _filtered(job: GeometryJob, slab: Slab) -> NDArray[Any]:
+def _filtered(job: CoupledJob, slab: Slab, data: NDArray[Any]) -> NDArray[Any]:
     """The slab by filtered back projection, from the rows that it is seen in."""
-    rows = job.rows(slab)
+    geometry = job.problem.geometry
+    if isinstance(geometry, ParallelBeam):
+        return np.asarray(algorithms.fbp(data, geometry))
+    rows = slice(*rows_needed(geometry, (slab.start, slab.stop)))
     data, _ = line_integrals(job.scan, job.settings, rows, None)
-    found: NDArray[Any] = algorithms.fdk(data, job.geometry, slices=(slab.start, slab.stop), first_row=rows.start)
+    found: NDArray[Any] = algorithms.fdk(data, geometry, slices=(slab.start, slab.stop), first_row=rows.start)
     return found

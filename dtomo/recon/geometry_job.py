@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from dtomo.memory import keep_memory
 from dtomo.prep.flats import NormalizeReport
 from dtomo.recon import ahead, coupled_job, slabwise
 from dtomo.recon.cost import BACKPROJECTING, CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
+from dtomo.recon.coupled import Coupled
 from dtomo.recon.geometry_slab import GeometryJob
 from dtomo.recon.prepare import as_read, line_integrals
 from dtomo.recon.scans import check_usable, volume_dtype
@@ -38,9 +39,6 @@ from dtomo.runs import record
 from dtomo.runs.session import part_way, resumable
 from dtomo.settings import ReconSettings
 from dtomo.threads import set_threads
-
-if TYPE_CHECKING:
-    pass
 
 FLOAT = 4
 HEIGHTS = (64, 48, 32, 16, 8, 4, 2, 1)
@@ -123,7 +121,9 @@ def run_geometry(
             job = dataclasses.replace(job, output=writer.path)
             with part_way(settings.output):
                 if settings.algorithm in NEEDS:
-                    summaries = coupled_job.send_out(client, job, plan, begun, writer.shape, quiet=quiet)
+                    problem = Coupled.of(geometry, coupled_job.spans(plan.slabs), volume_dtype(scan))
+                    crew = coupled_job.CoupledJob(scan, settings, problem, job.scale, job.threads, job.output)
+                    summaries = coupled_job.send_out(client, crew, plan, begun, quiet=quiet)
                 else:
                     summaries = slabwise.send_out(client, reconstruct_geometry_slab, job, plan, settings, quiet=quiet)
             stack.close()

@@ -43,6 +43,9 @@ class GeometryJob:
 
     def rows(self, slab: Slab) -> slice:
         """Rows of the scan that a slab needs."""
-        if needs_all_rows(self.geometry):
-            return slice(0, self.geometry.rows)
-        return slice(*rows_seen(self.geometry, (slab.start, slab.stop)))
+        return slice(*rows_needed(self.geometry, (slab.start, slab.stop)))
+
+
+def rows_needed(geometry: VectorGeometry, slices: tuple[int, int]) -> tuple[int, int]:
+    """Rows (first, last + 1) of the detector that filtered back projection of some slices needs."""
+    return (0, geometry.rows) if needs_all_rows(geometry) else rows_seen(geometry, slices)

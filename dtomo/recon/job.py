@@ -15,7 +15,9 @@ from dtomo.geometry import ParallelBeam
 from dtomo.io.output import unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
 from dtomo.kernels.nufft import installed_for_devices
-from dtomo.recon import ahead, cost, slabwise, staging
+from dtomo.recon import ahead, cost, coupled_job, slabwise, staging
+from dtomo.recon.coupled import Coupled
+from dtomo.recon.coupled_job import CoupledJob
 from dtomo.recon.geometry_job import run_geometry
 from dtomo.recon.given import check_given, files
 from dtomo.recon.scans import (
@@ -31,13 +33,13 @@ from dtomo.recon.scans import (
     scale_of,
     volume_dtype,
 )
-from dtomo.recon.slab import Job, reconstruct_slab
+from dtomo.recon.slab import Job, SlabSummary, reconstruct_slab
 from dtomo.runs import record
 from dtomo.runs.session import part_way, resources_of, resumable, speaker
 from dtomo.settings import ReconSettings
 
 if TYPE_CHECKING:
-    pass
+    from distributed import Client
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +135,10 @@ def run(
             wanted = clusters.measured(client, wanted)
         plan = _plan(scan, settings, geometry, wanted, found)
         staged = staging.decide(scan, settings, plan, slabwise.waiting(settings, plan) if found else None)
-        plan = ahead.planned(staging.planned(plan, staged), scan, settings, geometry)
+        plan = staging.planned(plan, staged)
+        at_once = settings.exchanges_planes and wanted.device_share is None
+        if not at_once:
+            plan = ahead.planned(plan, scan, settings, geometry)
         if staged.line and not plan_only:
             say(staged.line)
         if plan_only:
@@ -157,29 +162,29 @@ def run(
                 part_way(settings.output),
                 staging.staged(client, scan, staged, plan, settings, inputs, say, quiet=quiet) as read_from,
                 report.recording(),
-                dashboard.show_run(client, **_shown(settings, plan, writer, begun)) as feed,
             ):
-                job = Job(
-                    read_from,
-                    settings,
-                    fold_about,
-                    geometry,
-                    scale,
-                    plan.block,
-                    wanted.threads,
-                    writer.path,
-                    feed,
-                    plan.ahead,
-                    wanted.device_share,
-                )
-                summaries = slabwise.send_out(
-                    client, reconstruct_slab, job, plan, settings, ahead=plan.ahead, quiet=quiet
-                )
+                if at_once:
+                    problem = Coupled.of(geometry, coupled_job.spans(plan.slabs), volume_dtype(scan))
+                    crew = CoupledJob(read_from, settings, problem, scale, wanted.threads, writer.path, fold_about)
+                    summaries = coupled_job.send_out(client, crew, plan, begun, quiet=quiet)
+                else:
+                    job = Job(
+                        read_from, settings, fold_about, geometry, scale, plan.block, wanted.threads, writer.path,
+                        ahead=plan.ahead, device_memory=wanted.device_share,
+                    )  # fmt: skip
+                    summaries = _one_by_one(client, job, plan, _shown(settings, plan, writer, begun), quiet=quiet)
             stack.close()  # a worker that was told to let go of a slab may still be at it, and must not write now
             writer.finish()
     summary = slabwise.finish(settings, plan, writer, begun, summaries, time.monotonic() - started, say, scan.warnings)
     report.save()
     return Run(settings.output, plan, axis, summary)
+
+
+def _one_by_one(client: "Client", job: Job, plan: Plan, shown: dict[str, Any], *, quiet: bool) -> list[SlabSummary]:
+    """Reconstruct the slabs, which do not depend on one another."""
+    with dashboard.show_run(client, **shown) as feed:
+        job = dataclasses.replace(job, feed=feed)
+        return slabwise.send_out(client, reconstruct_slab, job, plan, job.settings, ahead=plan.ahead, quiet=quiet)
 
 
 def _resources(settings: ReconSettings, say: Callable[[str], None]) -> clusters.Resources:
@@ -190,7 +195,9 @@ def _resources(settings: ReconSettings, say: Callable[[str], None]) -> clusters.
 
 
 def _check_method(settings: ReconSettings, wanted: clusters.Resources) -> None:
-    """Refuse to sum spectra on devices where the library for that is missing, before anything is started."""
+    """Refuse what devices cannot do here, before anything is started."""
+    if settings.exchanges_planes and settings.slab is not None and wanted.device_share is not None:
+        raise UserError("--coupled on devices takes the whole volume on one; leave out --slab, or compute on CPUs")
     asked = settings.algorithm == "fbp" and settings.method == "nufft"
     if asked and wanted.device_share is not None and not installed_for_devices():
         raise UserError(

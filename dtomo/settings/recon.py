@@ -78,7 +78,7 @@ class ReconSettings(SolverSettings):
     @model_validator(mode="after")
     def _options_of_solvers(self) -> Self:
         together(self, self.algorithm, self.values)
-        if self.joins_slices and self.slab is not None:
+        if self.joins_slices and not self.exchanges_planes and self.slab is not None:
             raise ValueError("--slab cuts the volume, but this prior joins all of its slices; leave it out")
         return self
 
@@ -102,6 +102,11 @@ class ReconSettings(SolverSettings):
     def joins_slices(self) -> bool:
         """Whether the volume is one problem, not one for each slice."""
         return self.coupled or self.prior == "nuclear"
+
+    @property
+    def exchanges_planes(self) -> bool:
+        """Whether slabs of a parallel beam are solved at once and exchange planes: total variation joins them."""
+        return self.coupled and (self.algorithm == "tv" or self.prior == "tv") and self.start != "coarse"
 
     def __init__(self, **values: Any) -> None:
         algorithm = values.get("algorithm")
