@@ -67,7 +67,7 @@ def recon(
         options.of(
             _SOLVED,
             "--coupled/--slicewise",
-            help="For tv and wavelets: of the whole volume (wavelets: it must fit one worker), or of each slice (default).",
+            help="For tv and wavelets: of the volume (wavelets: it must fit one worker), or of each slice (default).",
         ),
     ] = None,
     data_term: Annotated[
