@@ -155,3 +155,18 @@ def test_views_that_need_the_general_kernel() -> None:
     assert (parted(cone_beam(ANGLES, 30, 61, **{**wide, "pixel": (4.0, 1.5)})) == 0).all()
     slow = cone_beam([3, 4], 30, 61, **wide)
     assert (parted(slow.of_slices(3, 9)) == parted(slow)).all()
+
+
+def test_planes_along_unlike_axes_add_up() -> None:
+    """Views around z and, of the same scan turned over, around x."""
+    g = CASES["cone"][0].of_views([1, 2, 3])
+    both = {name: np.concatenate([v, v[:, ::-1]]) for name in ("source", "detector", "column_step", "row_step")
+            for v in [getattr(g, name)]}  # fmt: skip
+    mixed = VectorGeometry(beam=g.beam, rows=g.rows, columns=g.columns, shape=(15, 14, 13), voxel=1.0, **both)
+    plan = rays.plan(ray_tables(mixed), mixed.shape[::-1], mixed.columns, mixed.rows)
+    assert [len(part.numbers) for part in plan.uprights] == [3, 3]
+    y = np.random.default_rng(0).standard_normal((6, mixed.rows, mixed.columns)).astype(np.float32)
+    parts = [RayProjector(mixed.of_views(some)).adjoint(y[some]) for some in (range(3), range(3, 6))]
+    found = RayProjector(mixed).adjoint(y)
+    assert min(np.abs(part).max() for part in parts) > 0
+    np.testing.assert_allclose(found, parts[0] + parts[1], atol=1e-5 * np.abs(found).max())
