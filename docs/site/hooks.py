@@ -14,6 +14,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
 """Pages that lie in the folder of the repository, and their names on the site."""
+NOTEBOOKS = ROOT / "examples" / "notebooks"
+"""They are on the site too, to be taken from there."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -37,6 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for other, there in FROM_ROOT.items():
             text = text.replace(f"]({other}", f"]({there}")
         files.append(File.generated(config, page, content=text))
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.name}", content=path.read_text("utf-8")))
     return files
 
 
@@ -45,4 +49,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for name, target in FROM_ROOT.items():
         up = "../" * page.file.src_uri.count("/")
         markdown = markdown.replace(f"](../{up}{name}", f"]({up}{target}")
+    markdown = markdown.replace("](../examples/notebooks/", "](notebooks/")
     return re.sub(r"^(```\w+) no-run$", r"\1", markdown, flags=re.MULTILINE)
