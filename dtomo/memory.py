@@ -4,8 +4,11 @@ Memory given back to the system is handed out page by page again, cleared, and o
 their host at 2 to 10 seconds per gigabyte: more than what a slab's kernels take. A worker keeps what it had.
 """
 
+import resource
+import sys
 import threading
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,3 +113,17 @@ def empty_bytes(size: int) -> NDArray[np.uint8]:
     raw: NDArray[Any] = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
+
+
+def peak_memory() -> int:
+    """Highest resident memory of this process so far, in bytes.
+
+    From Linux's ``VmHWM`` where there is one: ``ru_maxrss`` also counts what the parent held when it forked.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

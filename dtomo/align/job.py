@@ -27,7 +27,16 @@ from dtomo.io.tilts import AlignedSource, read_alignment, write_alignment, write
 from dtomo.recon.aligned import PreparedSource, prepared
 from dtomo.recon.scans import open_scan
 from dtomo.runs import record
-from dtomo.runs.session import Say, begin_folder, check_folder_name, part_way, resources_of, resumable, speaker
+from dtomo.runs.session import (
+    Say,
+    begin_folder,
+    check_folder_name,
+    memory_peaks,
+    part_way,
+    resources_of,
+    resumable,
+    speaker,
+)
 from dtomo.settings import AlignmentSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -142,8 +151,9 @@ def run(
             done = _Doing(settings, asked, plan, client, wanted.threads if client is not None else None, say, quiet)
             with part_way(settings.output):
                 result = done.all(pictures)
+            peaks = memory_peaks(client)
             Progress(progress_folder(settings.output)).remove()
-    summary = _summary(result, plan, time.monotonic() - started) | {"notes": done.kept.notes}
+    summary = _summary(result, plan, time.monotonic() - started) | peaks | {"notes": done.kept.notes}
     _report(settings, result, summary, say)
     return dataclasses.replace(result, summary=summary)
 

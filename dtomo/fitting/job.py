@@ -27,7 +27,16 @@ from dtomo.io.checkpoints import Checkpoints, Schedule
 from dtomo.io.output import progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.runs import record
-from dtomo.runs.session import Say, begin_folder, check_folder_name, part_way, resources_of, resumable, speaker
+from dtomo.runs.session import (
+    Say,
+    begin_folder,
+    check_folder_name,
+    memory_peaks,
+    part_way,
+    resources_of,
+    resumable,
+    speaker,
+)
 from dtomo.settings import FitSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -147,8 +156,9 @@ def run(
             with part_way(output):
                 history = loop.run()
             asked.trainable.save(output)
+            peaks = memory_peaks(client)
             Progress(progress_folder(output)).remove()
-    summary = _summary(history, asked, wanted, time.monotonic() - started)
+    summary = _summary(history, asked, wanted, time.monotonic() - started) | peaks
     _report(settings, summary, kept.notes, say)
     return FitRun(output, history, summary)
 

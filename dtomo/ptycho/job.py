@@ -21,7 +21,7 @@ from dtomo.ptycho.result import PtychoResult
 from dtomo.ptycho.setup import Data, Setup, place_of, prepare
 from dtomo.ptycho.solve import Kept, Where, solve, told
 from dtomo.runs import record
-from dtomo.runs.session import Say, part_way, resources_of, resumable, speaker
+from dtomo.runs.session import Say, memory_peaks, part_way, resources_of, resumable, speaker
 from dtomo.settings import PtychoSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -132,11 +132,12 @@ def run(
             where = Where(client, plan.frame_memory, wanted.device_share, plan.tile)
             with part_way(settings.output), using_threads(wanted.threads if plan.here else None):
                 result = _solved(data, setup, settings, where, kept, quiet)
+            peaks = memory_peaks(client)
             stack.close()
             write_results(settings.output, result, overwrite=True)
             _forget(settings.output)
     notes = sorted({note for part in kept.values() for store in (part.states, part.end) for note in store.notes})
-    summary = _summary(plan, begun, result, notes, time.monotonic() - started)
+    summary = _summary(plan, begun, result, notes, time.monotonic() - started) | peaks
     _report(settings, result, summary, say)
     return Run(settings.output, plan, result, summary)
 

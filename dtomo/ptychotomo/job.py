@@ -24,7 +24,7 @@ from dtomo.ptychotomo.driver import run as run_problem
 from dtomo.ptychotomo.engine import SlabPlace
 from dtomo.ptychotomo.setup import JointData, prepare
 from dtomo.runs import record
-from dtomo.runs.session import Say, part_way, resources_of, resumable, speaker
+from dtomo.runs.session import Say, memory_peaks, part_way, resources_of, resumable, speaker
 from dtomo.settings import JointSettings, checkpoint_interval
 from dtomo.threads import using_threads
 
@@ -127,7 +127,7 @@ def run(
         with resumable(settings.output), unlocked_at_end(settings.output):
             _begin(settings, inputs, begun, resumed=found is not None)
             with part_way(settings.output), using_threads(wanted.threads if plan.here else None):
-                summary = _Work(data, settings, plan, client, quiet).done()
+                summary = _Work(data, settings, plan, client, quiet).done() | memory_peaks(client)
             stack.close()
             Progress(progress_folder(settings.output)).remove()
     summary = {**begun, **summary, **cost.as_numbers(plan), "seconds": round(time.monotonic() - started, 3)}

@@ -31,7 +31,7 @@ from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam, VectorGeometry
 from dtomo.io.checkpoints import Schedule
 from dtomo.io.output import progress_folder
-from dtomo.memory import keep_memory
+from dtomo.memory import keep_memory, peak_memory
 from dtomo.recon.cost import CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
 from dtomo.recon.coupled import Coupled
 from dtomo.recon.faults import stopped
@@ -39,7 +39,7 @@ from dtomo.recon.geometry_slab import GeometryJob, rows_needed
 from dtomo.recon.given import check_given, given_to
 from dtomo.recon.prepare import line_integrals
 from dtomo.recon.scans import check_counted, volume_dtype
-from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory
+from dtomo.recon.slab import SlabSummary, Stopwatch
 from dtomo.recon.solvers import needs_of, solver_options
 from dtomo.settings import ReconSettings, checkpoint_interval
 from dtomo.threads import set_threads

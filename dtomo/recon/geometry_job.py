@@ -25,7 +25,7 @@ from dtomo.errors import UserError
 from dtomo.geometry import VectorGeometry
 from dtomo.io.output import unlocked_at_end
 from dtomo.kernels.compiling import cache_folder
-from dtomo.memory import keep_memory
+from dtomo.memory import keep_memory, peak_memory
 from dtomo.prep.flats import NormalizeReport
 from dtomo.recon import ahead, coupled_job, slabwise
 from dtomo.recon.cost import BACKPROJECTING, CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
@@ -33,7 +33,7 @@ from dtomo.recon.coupled import Coupled
 from dtomo.recon.geometry_slab import GeometryJob
 from dtomo.recon.prepare import as_read, line_integrals
 from dtomo.recon.scans import check_usable, volume_dtype
-from dtomo.recon.slab import SlabSummary, Stopwatch, peak_memory
+from dtomo.recon.slab import SlabSummary, Stopwatch
 from dtomo.recon.solvers import NEEDS
 from dtomo.runs import record
 from dtomo.runs.session import part_way, resumable

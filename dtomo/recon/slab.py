@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import resource
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +18,7 @@ from dtomo.dashboard import Feed, SlabFeed, Solving, watch_slab
 from dtomo.distributed.slabs import Slab
 from dtomo.geometry import ParallelBeam
 from dtomo.kernels.layout import projections_inside_out
-from dtomo.memory import keep_memory
+from dtomo.memory import keep_memory, peak_memory
 from dtomo.prep.flats import NormalizeReport
 from dtomo.recon import ahead
 from dtomo.recon.ahead import ReadAhead, RowReader, UploadAhead
@@ -103,20 +101,6 @@ def repairs(slabs: Sequence[SlabSummary]) -> str:
         return ""
     start = "warning: much of the raw data is unusable: " if worst > MUCH else "raw data: "
     return start + " and ".join(parts)
-
-
-def peak_memory() -> int:
-    """Highest resident memory of this process so far, in bytes.
-
-    From Linux's ``VmHWM`` where there is one: ``ru_maxrss`` also counts what the parent held when it forked.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class Course:

@@ -11,8 +11,9 @@ from dtomo.distributed.progress import Counter, duration
 from dtomo.distributed.slabs import Slab
 from dtomo.io.output import progress_folder
 from dtomo.io.progress import Progress
+from dtomo.memory import peak_memory
 from dtomo.recon.faults import stopped
-from dtomo.recon.slab import SlabSummary, peak_memory, repairs
+from dtomo.recon.slab import SlabSummary, repairs
 from dtomo.runs import record
 from dtomo.settings import ReconSettings
 

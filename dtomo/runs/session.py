@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtomo import __version__
 from dtomo.distributed import clusters
@@ -14,8 +14,12 @@ from dtomo.distributed.cuda import device_share
 from dtomo.errors import StoppedError, UserError, shown
 from dtomo.io.output import clear, mark_folder, progress_folder
 from dtomo.io.progress import Progress
+from dtomo.memory import peak_memory
 from dtomo.runs import record
 from dtomo.settings import RunSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Say = Callable[[str], None]
 
@@ -85,6 +89,12 @@ def begin_folder(settings: RunSettings, inputs: list[dict[str, Any]], kind: str,
     if not resumed:
         record.write_run(output, settings, inputs, {})
     progress.save_settings({"settings": settings.that_decide_the_result()})
+
+
+def memory_peaks(client: "Client | None") -> dict[str, Any]:
+    """The most memory that each worker and this process had, in bytes, for the summary of a run."""
+    found = {} if client is None else client.run(peak_memory, on_error="ignore")
+    return {"peak_memory": {str(worker): peak for worker, peak in found.items()}, "client_peak_memory": peak_memory()}
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from dtomo.errors import StoppedError, UserError
 from dtomo.io.output import clear, progress_folder, unlocked_at_end
 from dtomo.io.progress import Progress
 from dtomo.runs import record
-from dtomo.runs.session import Say, begin_folder, check_folder_name, resources_of, resumable, speaker
+from dtomo.runs.session import Say, begin_folder, check_folder_name, memory_peaks, resources_of, resumable, speaker
 from dtomo.settings import AlignSettings
 from dtomo.subtomo import cost, refine, results
 from dtomo.subtomo.align import Pass, run_pass
@@ -111,6 +111,7 @@ def run(
             begin_folder(settings, described, "subtomo", resumed=found is not None)
             with using_threads(wanted.threads if plan.here else None):
                 summary = _Work(settings, inputs, client, say, quiet, wanted.device_share is not None).done()
+            summary |= memory_peaks(client)
             stack.close()
             Progress(progress_folder(settings.output)).remove()
     written = record.write_summary(
@@ -144,6 +145,7 @@ def average_run(settings: AlignSettings, *, overwrite: bool = False, quiet: bool
             begin_folder(settings, record.describe_inputs(inputs.files), "subtomo", resumed=False)
             with using_threads(wanted.threads if plan.here else None):
                 summary = _Work(settings, inputs, client, say, quiet, wanted.device_share is not None).averaged()
+            summary |= memory_peaks(client)
             stack.close()
             Progress(progress_folder(settings.output)).remove()
     record.write_summary(settings.output, summary)

@@ -123,7 +123,11 @@ def _memory(record: Record) -> Card:
     below = f"The {len(known) - _MANY} workers with less are not shown. " if len(known) > _MANY else ""
     if not bars and planned is not None:
         return Card("Memory", rows=(("planned for each worker", size(planned)),))
-    return Card("Peak of memory", bars=tuple(bars), below=below + "The upright line is what was planned.")
+    return Card(
+        "Peak of memory",
+        bars=tuple(bars),
+        below=below + ("The upright line is what was planned." if planned is not None else ""),
+    )
 
 
 def _amounts(record: Record) -> Card:
