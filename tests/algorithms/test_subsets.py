@@ -163,3 +163,12 @@ def test_an_operator_without_views(problem):
 
     with pytest.raises(UserError, match="Plain cannot be taken apart"):
         os_sart(Plain(), np.ones((6, 2), np.float32), subsets=2)
+
+
+@pytest.mark.parametrize("solver", [os_sart, osem])
+def test_the_first_residual_is_that_of_the_starting_point(problem, solver):
+    operator, volume, data = problem
+    start = np.abs(volume) + np.float32(0.1)
+    found = solver(operator, np.abs(data), subsets=4, iterations=1, initial=start)
+    expected = np.linalg.norm((operator.forward(start) - np.abs(data)).astype(float), axis=(0, 2))
+    np.testing.assert_allclose(found.residuals[0], expected, rtol=1e-4)

@@ -95,3 +95,9 @@ def test_sums_are_those_of_the_gradients():
     )
     wanted = np.stack([(term * counts).sum((1, 2)) for term in terms], 1)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_what_is_not_moved_stays_as_it_is():
+    """To the last pixel at every border."""
+    found = resample(VIEWS, np.eye(2)[None].repeat(3, 0), np.zeros((3, 2)), slice(0, 40), slice(0, 50))
+    np.testing.assert_allclose(found, VIEWS, atol=1e-6)

@@ -6,6 +6,7 @@ from scipy.ndimage import map_coordinates
 
 from dtomo.kernels import voxel_lanes, voxels_cpu
 from dtomo.kernels.voxels import backproject
+from dtomo.operators.voxels import lines_of
 from tests.kernels.voxel_cases import CASES, SHAPE, case, expected_volume
 
 every = pytest.mark.parametrize("name", CASES)
@@ -79,3 +80,9 @@ def test_without_vector_permutations_the_same(monkeypatch):
         found.append(target)
     assert np.array_equal(*found)
     assert (found[0][:64] != 1).all()
+
+
+def test_columns_that_are_lacking_are_zero():
+    seen = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    lines = lines_of(seen, (2, 5))
+    assert np.array_equal(lines, np.pad(np.swapaxes(seen, 1, 2), [(0, 0), (2, 5), (0, 0)]))

@@ -362,3 +362,9 @@ def test_property_weights(geometry):
     expected = joseph(geometry) @ laws.wide(x)
     size = np.abs(joseph(geometry)) @ np.abs(laws.wide(x))
     assert np.abs(laws.wide(operator.forward(x)) - expected).max() <= 1e-4 * size.max() + 1e-5
+
+
+@pytest.mark.parametrize("numbers", [[24], [-1], [], [0.5]])
+def test_views_that_are_not_there_are_refused(numbers):
+    with pytest.raises(UserError, match="numbers from 0 to 23"):
+        ParallelProjector(GEOMETRIES["even"], 1).of_views(numbers)

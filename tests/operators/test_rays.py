@@ -177,3 +177,9 @@ def test_wrong_use_is_refused() -> None:
         operator.forward(np.zeros((3, 3, 3), np.float32))
     with pytest.raises(UserError, match="float32 or complex64"):
         RayProjector(GEOMETRIES["cone"], np.float64)
+
+
+def test_products_are_of_the_whole_volume() -> None:
+    operator = RayProjector(GEOMETRIES["cone"].of_views([0]))
+    x, y = normal(operator.shape_in), normal(operator.shape_in, seed=1)
+    np.testing.assert_allclose(operator.dot_in(x, y), [np.vdot(x.astype(float), y)], rtol=1e-9)

@@ -143,3 +143,22 @@ def test_slabs_that_are_not_the_volume_are_refused() -> None:
         run_here(lambda peers: SlabProjector(layout_of(geometry, 3), peers), 2)
     with pytest.raises(UserError, match="coarser"):
         run_here(lambda peers: SlabProjector(layout_of(geometry, 2), peers).coarser(2), 2)
+
+
+def test_peers_know_what_all_have() -> None:
+    """In the order of their numbers, so that sums have the same bits everywhere."""
+    assert run_here(lambda peers: peers.gathered(peers.number), 4) == [[0, 1, 2, 3]] * 4
+    layout = layout_of(GEOMETRIES["cone"], 3)
+    found = run_here(lambda peers: SlabProjector(layout, peers).largest(1.0 + peers.number % 2), 3)
+    assert found == [2.0] * 3
+
+
+def test_rows_lie_with_the_slabs_that_they_see() -> None:
+    """Whichever way the rows run."""
+    g = GEOMETRIES["laminography"]
+    other = g.replace(row_step=-g.row_step)
+    for geometry in (g, other):
+        layout = layout_of(geometry, 2)
+        seen = [rows_reached(geometry, slab).mean() for slab in layout.slabs]
+        own = [sum(rows) / 2 for rows in layout.rows]
+        assert (seen[0] < seen[1]) == (own[0] < own[1])

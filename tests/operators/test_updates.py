@@ -87,3 +87,13 @@ def test_a_step_ahead_has_the_bits_of_several_passes(bounds):
     slope = one.copy()
     step_ahead(slope, np.asfortranarray(two), three, ahead, step, *bounds)
     assert np.array_equal(slope, expected)
+
+
+@pytest.mark.parametrize("going", [None, True])
+def test_what_has_no_factor_is_kept(going):
+    volume, update, factor = laws.draw((3, 4, 5)) + 2, laws.draw((3, 4, 5), seed=1), np.ones((3, 4, 5), np.float32)
+    factor[1] = 0
+    where = None if going is None else np.arange(5) < 3
+    expected = np.where((factor > 0) & (True if where is None else where), volume * (update * factor), volume)
+    multiply_scaled(update, volume, factor, where, kept=True)
+    assert np.array_equal(volume, expected)

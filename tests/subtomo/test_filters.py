@@ -19,7 +19,7 @@ from dtomo.subtomo.filters import (
     start_reference,
     with_amplitudes,
 )
-from dtomo.subtomo.fourier import forward, inverse, radii
+from dtomo.subtomo.fourier import forward, inverse, radii, shell_means
 
 SIZE, PIXEL = 32, 2.0
 
@@ -130,3 +130,14 @@ def test_increments_follow_from_the_resolution():
 def test_refused(resolution, pixel):
     with pytest.raises(UserError, match="positive"):
         low_pass(noise(0, 8), resolution, pixel)
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_means_of_shells_are_those_of_the_whole_transform(size):
+    """Of a half transform most columns stand for two."""
+    volume = noise(3, size)
+    whole = np.abs(np.fft.fftn(volume)) ** 2
+    k = np.fft.fftfreq(size, 1 / size)
+    shell = np.rint(np.sqrt(k[:, None, None] ** 2 + k[:, None] ** 2 + k**2)).astype(int).ravel()
+    expected = (np.bincount(shell, whole.ravel()) / np.bincount(shell))[: size // 2 + 1]
+    np.testing.assert_allclose(shell_means(np.abs(forward(volume)) ** 2), expected, rtol=1e-4)
