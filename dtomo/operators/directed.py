@@ -171,7 +171,6 @@ def plane_response(
     a, b = np.linalg.solve(steps, np.array([u, v]) @ weights._line(view))
     columns, rows = np.fft.fftfreq(size[0]), np.fft.rfftfreq(size[1])
     pixel = 1 / np.hypot(a, b)
-    columns, rows = np.fft.fftfreq(size[0]), np.fft.rfftfreq(size[1])
     frequency = np.minimum(np.abs(columns[:, None] * a + rows * b) * pixel, 0.5)
     # a line of the filter's kernel, as long as it may be without meeting itself around the corner
     reach = int(min(n / max(abs(share) * pixel, 1e-9) for n, share in zip(size, (a, b))))

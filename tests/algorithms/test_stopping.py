@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dtomo.algorithms import Discrepancy, HeldOut, cgls, lsqr, mlem, os_sart, osem, sirt, tv
+from dtomo.algorithms.stopping import Views
 from dtomo.errors import UserError
 from dtomo.geometry import ParallelBeam
 from dtomo.operators import ParallelProjector
@@ -83,6 +84,13 @@ def test_views_held_out(problem, solver):
         np.testing.assert_allclose(found.held_out[best[z], z], laws.norm(missed - data[out, z]), rtol=1e-5)
     many = solver(operator, data, iterations=len(found.held_out) + 60).solution
     assert laws.norm(found.solution[2] - volume[2]) < laws.norm(many[2] - volume[2])
+
+
+def test_held_out_views_met_as_well_as_before_are_met_no_better(problem):
+    operator, _, data = problem
+    _, watch = HeldOut(0.2, 2).watching(Views(operator, operator.arrange(data), None, None))
+    asked = [watch.look(operator.zeros(), np.zeros(3)) for _ in range(3)]
+    assert [over.all() for over in asked] == [False, False, True]
 
 
 def test_the_best_is_returned_also_if_iterations_run_out(problem):

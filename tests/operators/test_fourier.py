@@ -39,6 +39,15 @@ def test_both_ways_to_back_project_agree(geometry, name):
     assert laws.norm((direct - fourier)[seen]) <= 0.03 * laws.norm(direct[seen])
 
 
+def test_an_axis_far_beside_the_detector():
+    """As from a wider detector that saw nothing in its other columns: lines do not repeat within the slice."""
+    angles, lines = np.arange(60) * 3.0, laws.draw((60, 1, 16))
+    narrow = fourier_backproject(lines, ParallelBeam(angles, 16, -30.0, 90, 90), "hann", padding="zero")
+    wide = np.pad(lines, ((0, 0), (0, 0), (100, 100)))
+    expected = fourier_backproject(wide, ParallelBeam(angles, 216, 70.0, 90, 90), "hann", padding="zero")
+    np.testing.assert_allclose(narrow, expected, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("padding", ["edge", "zero"])
 def test_every_filter_is_applied(name, padding):
