@@ -8,7 +8,6 @@ because other readers round them to six digits when they write.
 import dataclasses
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from dtomo.errors import UserError, shown
 
@@ -67,25 +66,14 @@ def unquoted(token: str) -> str:
     return token[1:-1] if len(token) >= 2 and token[0] == token[-1] and token[0] in "'\"" else token
 
 
-def read_star(path: Path) -> list[StarBlock]:
-    """All blocks of a file.
+def parse_star(text: str, where: str) -> list[StarBlock]:
+    """The blocks of a STAR file's text; `where` names it in messages.
 
     Raises
     ------
     UserError
-        Not text, no block, a row with more or fewer values than labels.
+        No block, a row with more or fewer values than labels.
     """
-    try:
-        text = path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a STAR file: it is not text ({error.reason})") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from error
-    return parse_star(text, str(path))
-
-
-def parse_star(text: str, where: str) -> list[StarBlock]:
-    """The blocks of a STAR file's text; `where` names it in messages. See `read_star`."""
     blocks: list[StarBlock] = []
     comments: list[str] = []
     in_labels = False

@@ -2,6 +2,7 @@
 
 import mrcfile
 import numpy as np
+from mrcfile.dtypes import get_ext_header_dtype
 
 TILTS = np.array([-60.0, -40.5, -20.0, 0.0, 10.25])
 
@@ -50,4 +51,31 @@ def fei(path, tilts=TILTS, metres=3.36e-9, stamp=False):
     table = np.zeros((1024, 32), "<f4")
     table[: len(tilts), 0], table[: len(tilts), 11] = tilts, metres
     path.write_bytes(bytes(raw) + table.tobytes() + np.ones((len(tilts), 6, 8), "<i2").tobytes())
+    return path
+
+
+def _extended(path, kind, content):
+    """A stack whose extended header is that."""
+    stack(path)
+    with mrcfile.open(path, "r+") as file:
+        file.set_extended_header(np.frombuffer(content, "V1"))
+        file.header.exttyp = kind
+    return path
+
+
+def fei1(path, tilts=TILTS, metres=3.36e-9, records=None):
+    """As newer FEI programs write them: a record of mrcfile's dtype for each view."""
+    table = np.zeros(len(tilts) if records is None else records, get_ext_header_dtype(b"FEI1"))
+    table["Alpha tilt"], table["Pixel size X"] = tilts[: len(table)], metres
+    return _extended(path, b"FEI1", table.tobytes())
+
+
+def serial_em(path, tilts=TILTS, flags=1, values=2):
+    """As SerialEM writes them: short integers for each view, the tilt in hundredths of a degree first (flag 1)."""
+    table = np.full((len(tilts), values), 77, "<i2")
+    table[:, 0] = np.round(100 * tilts)
+    _extended(path, b"SERI", table.tobytes())
+    with path.open("r+b") as file:
+        file.seek(128)
+        file.write(np.array([2 * values, flags], "<i2").tobytes())
     return path

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import dtomo
 from dtomo.errors import UserError
 from dtomo.io.tilts import read_mdoc, read_tilt_file, read_warp
+from dtomo.io.tilts.headers import NOTHING, read_extended
 from tests.io.tilts import files
 from tests.io.tilts.files import TILTS
 
@@ -37,6 +38,24 @@ def test_fei_extended_header(tmp_path):
     np.testing.assert_allclose(scan.angles, TILTS)
     assert scan.pixel_size == 3.36e-3
     assert "FEI extended header" in scan.found["angles"]
+
+
+def test_a_record_for_each_view(tmp_path):
+    scan = dtomo.open(files.fei1(tmp_path / "a.mrc"))
+    np.testing.assert_allclose(scan.angles, TILTS)
+    assert "FEI1 extended header" in scan.found["angles"]
+    assert read_extended(tmp_path / "a.mrc").pixel_size == 33.6
+    assert read_extended(files.fei1(tmp_path / "few.mrc", records=3)) is NOTHING  # for five views
+    assert read_extended(files.fei1(tmp_path / "far.mrc", 10 * TILTS)).tilts is None
+    assert read_extended(files.fei1(tmp_path / "flat.mrc", 0 * TILTS, metres=0.0)).tilts is None  # never filled in
+
+
+@pytest.mark.parametrize(("values", "flags"), [(1, 1), (4, 1 | 2)])
+def test_tilts_in_the_header_of_serialem(tmp_path, values, flags):
+    scan = dtomo.open(files.serial_em(tmp_path / "a.mrc", values=values, flags=flags))
+    np.testing.assert_allclose(scan.angles, TILTS)
+    assert "SerialEM extended header" in scan.found["angles"]
+    assert read_extended(files.serial_em(tmp_path / "b.mrc", values=values, flags=2)) is NOTHING  # without tilts
 
 
 def test_what_serialem_says_of_pixel_and_axis(tmp_path):
