@@ -5,7 +5,7 @@ Three kinds of parts, each a run of pytest under coverage with its own data:
 - a folder of tests, as in CI; the folder ``.`` is the files of tests/ itself. Processes that tests start count, workers
   of Dask too, unless they are killed. Lines of kernels are not seen, because they are compiled; what emits vector
   instructions is, because kernels are compiled anew.
-- ``interpreted``: tests of kernels and of preparation with ``NUMBA_DISABLE_JIT=1``. Kernels that use vector
+- ``interpreted``: tests of kernels, operators and preparation with ``NUMBA_DISABLE_JIT=1``. Kernels that use vector
   instructions cannot be interpreted: tests that meet one, or that take too long so, are skipped, and lines that only
   such tests reach count as not covered.
 - ``simulator``: tests/cuda with ``NUMBA_ENABLE_CUDASIM=1``, kernels for devices in Numba's simulator.
@@ -38,7 +38,10 @@ SPECIAL = {
 """Parts that are no folder of tests -> environment."""
 
 ARGUMENTS = {
-    INTERPRETED: ["-p", "benchmarks.interpreted", "--timeout=25", "tests/kernels", "tests/prep"],
+    INTERPRETED: [
+        *("-p", "benchmarks.interpreted", "--timeout=10", "tests/kernels", "tests/operators"),
+        *(f"tests/prep/test_{name}.py" for name in ("flats", "halfturn", "phase", "stripes")),
+    ],
     SIMULATOR: ["tests/cuda"],
     ".": [str(path.relative_to(ROOT)) for path in sorted(TESTS.glob("test_*.py"))],
 }

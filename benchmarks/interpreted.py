@@ -3,7 +3,8 @@
 ``NUMBA_DISABLE_JIT=1 python -m pytest -p benchmarks.interpreted --timeout 25 tests/kernels``
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from typing import Any
 
 import numba
 import pytest
@@ -19,6 +20,21 @@ def pytest_configure() -> None:
     """Refuse to run where kernels are compiled: nothing may be skipped there."""
     if not numba.config.DISABLE_JIT:
         raise pytest.UsageError("the plugin benchmarks.interpreted is for runs with NUMBA_DISABLE_JIT=1")
+    numba.njit = _with_its_python(numba.njit)
+
+
+def _with_its_python(njit: Callable[..., Any]) -> Callable[..., Any]:
+    """Functions are what they are, and have `py_func` all the same, as compiled ones do."""
+
+    def named(function: Callable[..., Any]) -> Any:
+        function.py_func = function  # type: ignore[attr-defined]
+        return function
+
+    def decorator(*functions: Callable[..., Any], **options: Any) -> Any:
+        made = njit(*functions, **options)
+        return named(made) if functions else lambda function: named(made(function))
+
+    return decorator
 
 
 @pytest.hookimpl(wrapper=True)
