@@ -353,7 +353,12 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet_logs())
         try:
-            client = stack.enter_context(Client(wanted.address, timeout=WAIT_FOR_WORKERS))
+            # one that found no scheduler is closed here and now: left to the garbage collector, it may wait for a lock
+            # that is held where the collector happens to run, for ever
+            client = Client.__new__(Client)
+            stack.callback(client.close)
+            Client.__init__(client, wanted.address, timeout=WAIT_FOR_WORKERS)
+            stack.enter_context(client)
         except (OSError, ValueError) as error:
             raise UserError(f"no scheduler answers at {wanted.address}; check the address and that it runs") from error
         except (RuntimeError, TypeError) as error:  # keys and certificates that are missing or asked for
