@@ -25,11 +25,11 @@ from dtomo.dashboard import link
 from dtomo.dashboard.plugin import Page
 from dtomo.report.page import report_file
 
-SIZE, CENTER, ITERATIONS = 96, 58.4, 300
+SIZE, CENTER, ITERATIONS = 96, 58.4, 900
 """Width of a slice in voxels, column of the axis, iterations of SIRT."""
-DESK, PHONE = (1280, 800), (390, 844)
+DESK, PHONE = (1280, 920), (390, 844)
 """Width and height of a window, in CSS pixels."""
-COLORS = 192
+COLORS = 128
 """Of a picture, so that it stays small."""
 SOON = 400.0
 """Seconds that anything may take."""
@@ -66,7 +66,7 @@ def open_page(driver: Any, address: str, size: tuple[int, int]) -> None:
 
 
 def shoot(driver: Any, target: Path, whole: bool = False) -> Path:
-    """Write what the window shows, or the whole page, as PNG of few colors.
+    """Write what the window shows, or the whole page, as PNG of few colors or as JPEG.
 
     Raises
     ------
@@ -81,7 +81,9 @@ def shoot(driver: Any, target: Path, whole: bool = False) -> Path:
         resize(driver, (wide, high))
         time.sleep(2)
     picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
-    picture.quantize(COLORS, dither=Image.Dither.NONE).save(target, optimize=True)
+    if target.suffix == ".png":
+        picture = picture.quantize(COLORS, dither=Image.Dither.NONE)
+    picture.save(target, optimize=True, quality=80)
     return target
 
 
@@ -136,7 +138,7 @@ def shoot_healthy(driver: Any, folder: Path, work: Path, address: str, page: str
         pictures.append(shoot(driver, folder / "tour-run.png"))
         open_page(driver, page, PHONE)
         pictures.append(shoot(driver, folder / "tour-phone.png", whole=True))
-        for name in ("status", "workers", "graph"):
+        for name in ("status", "workers"):
             open_page(driver, urllib.parse.urljoin(page, name), DESK)
             pictures.append(shoot(driver, folder / f"tour-dask-{name}.png"))
         assert watched.told(1), "the run was over before its pictures were taken"
@@ -145,9 +147,9 @@ def shoot_healthy(driver: Any, folder: Path, work: Path, address: str, page: str
     open_page(driver, page, DESK)
     pictures.append(shoot(driver, folder / "tour-done.png"))
     report = report_file(work / "volume.zarr").as_uri()
-    for name, size in (("report", DESK), ("report-phone", PHONE)):
+    for name, size in (("report", (1280, 830)), ("report-phone", (390, 900))):
         open_page(driver, report, size)
-        pictures.append(shoot(driver, folder / f"tour-{name}.png", whole=True))
+        pictures.append(shoot(driver, folder / f"tour-{name}.jpg"))
     return pictures
 
 

@@ -9,6 +9,7 @@ import typer
 
 from dtomo.cli import options
 from dtomo.cli.recon import FORKED_WITH
+from dtomo.cli.report import after_run
 from dtomo.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def demo(
     )
     comparison["seconds"] = round(time.monotonic() - started, 1)
     summary.write_text(json.dumps({**comparison, "run": done.summary}, indent=1) + "\n")
+    after_run(volume, wanted=True, quiet=quiet)
     say(
         f"   axis found to {abs(comparison['center_error']):.2f} columns; correlation with the truth "
         f"{comparison['correlation']:.3f}, error {100 * comparison['relative_error']:.0f} % of its RMS"

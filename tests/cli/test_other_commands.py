@@ -17,7 +17,14 @@ def test_demo_takes_under_a_minute_and_compares_with_the_truth(dtomo, tmp_path):
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
     folder = tmp_path / "here"
-    for name in ("scan.h5", "volume.zarr", "pictures/slices.png", "pictures/comparison.png", "demo.json"):
+    for name in (
+        "scan.h5",
+        "volume.zarr",
+        "pictures/slices.png",
+        "pictures/comparison.png",
+        "demo.json",
+        "volume.zarr.report.html",
+    ):
         assert (folder / name).exists(), name
     found = json.loads((folder / "demo.json").read_text())
     assert abs(found["center_error"]) < 0.5
