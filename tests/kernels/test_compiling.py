@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,13 @@ def test_compiled_for_a_processor_without_wide_vectors(tmp_path):
         assert done.returncode == 0, done.stderr[-500:]
         found.append(done.stdout)
     assert found[0] == found[1]
+
+
+def test_kept_where_the_user_or_the_system_keeps_such_things(tmp_path, monkeypatch):
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Path(compiling.cache_folder.__wrapped__()).parent == tmp_path / ".cache" / "dtomo"
+    for name in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+        assert Path(compiling.cache_folder.__wrapped__()).parent == tmp_path / name / "dtomo"
