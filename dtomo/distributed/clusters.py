@@ -352,16 +352,19 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet_logs())
+        # one that found no scheduler is closed here and now: left to the garbage collector, it may wait for a lock
+        # that is held where the collector happens to run, for ever
+        client = Client.__new__(Client)
+        stack.callback(_close, client)
         try:
-            # one that found no scheduler is closed here and now: left to the garbage collector, it may wait for a lock
-            # that is held where the collector happens to run, for ever
-            client = Client.__new__(Client)
-            stack.callback(client.close)
             Client.__init__(client, wanted.address, timeout=WAIT_FOR_WORKERS)
             stack.enter_context(client)
-        except (OSError, ValueError) as error:
-            raise UserError(f"no scheduler answers at {wanted.address}; check the address and that it runs") from error
-        except (RuntimeError, TypeError) as error:  # keys and certificates that are missing or asked for
+        except (OSError, ValueError, RuntimeError, TypeError) as error:
+            keys = client.status == "newly-created"  # keys and certificates whose files are not there
+            if isinstance(error, OSError | ValueError) and not keys:
+                raise UserError(
+                    f"no scheduler answers at {wanted.address}; check the address and that it runs"
+                ) from error
             reason = shown(str(error).strip().split("\n")[0], 200)
             raise UserError(
                 f"no connection to {wanted.address} ({reason}); keys, certificates and require-encryption are settings "
@@ -374,6 +377,12 @@ def _remote(wanted: Resources) -> Iterator["Client"]:
                 f"the scheduler at {wanted.address} has no worker after {WAIT_FOR_WORKERS:.0f} s"
             ) from error
         yield client
+
+
+def _close(client: "Client") -> None:
+    """Close a client that may not have come as far as to have something to close (keys that are not there)."""
+    if client.status != "newly-created":
+        client.close()
 
 
 def measured(client: "Client", wanted: Resources) -> Resources:

@@ -238,18 +238,18 @@ def make_plan(
     `height`, or else the settings, may fix the slices of a slab. If nothing fits, the smallest is returned.
     """
     sizes = Sizes(scan, settings, geometry, resources.device_share is not None)
-    depth = scan.shape[1], resources.workers
-    fixed = height or (scan.shape[1] if settings.joins_slices else settings.slab)
-    wanted = min(fixed or slab_height(*depth), scan.shape[1])
+    depth, share = scan.shape[1], resources.device_share
+    even = slab_height(depth, resources.workers)
+    if settings.exchanges_planes and share is None:
+        return _at_once(sizes, resources, min(height or settings.slab or even, depth))
+    fixed = height or (depth if settings.joins_slices else settings.slab)
+    wanted = min(fixed or even, depth)
     tried = [
         (slab, block)
         for block in (wanted, 48, 32, 16, 8, 4, 2, 1)
         for slab in ((wanted,) if fixed else (wanted, block))
         if block <= wanted and (block == wanted or not settings.joins_slices)
     ]
-    share = resources.device_share
-    if settings.exchanges_planes and share is None:
-        return _at_once(sizes, resources, min(height or settings.slab or slab_height(*depth), depth[0]))
     fitting = (
         (slab, block)
         for slab, block in tried

@@ -33,7 +33,7 @@ from dtomo.io.checkpoints import Schedule
 from dtomo.io.output import progress_folder
 from dtomo.memory import keep_memory, peak_memory
 from dtomo.recon.cost import CLIENT, PREPARING, PROGRAMS, READING, STARTING, WRITING
-from dtomo.recon.coupled import Coupled
+from dtomo.recon.coupled import Coupled, Span
 from dtomo.recon.faults import stopped
 from dtomo.recon.geometry_slab import GeometryJob, rows_needed
 from dtomo.recon.given import check_given, given_to
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FLOAT = 4
-Span = tuple[int, int]
 PROJECTING_RAYS = 1 / 2.5e9
 """Seconds per voxel and view of one core, either way (measured)."""
 EXCHANGED = 4

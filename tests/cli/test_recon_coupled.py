@@ -1,8 +1,6 @@
 """`dtomo recon --coupled` of a parallel beam: slabs on the workers, all at once, that exchange planes."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,10 @@ from dtomo.algorithms import TotalVariation
 from dtomo.errors import StoppedError
 from dtomo.geometry import ParallelBeam
 from dtomo.io import open_volume
-from dtomo.recon import coupled_job
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 from dtomo.simulate import simulate_scan
+from tests.cli.interrupted import ctrl_c_at
 
 CENTER = 13.9
 PER_CM = np.float32(5000)
@@ -85,23 +83,14 @@ def test_slabs_are_the_whole(
     assert not close(whole, slicewise)
 
 
-def test_interrupted_and_finished_by_another_number_of_workers(
-    cluster: str, scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_and_finished_by_another_number_of_workers(cluster: str, scan: Path, tmp_path: Path) -> None:
     settings = ReconSettings(
         scan=scan, output=tmp_path / "a.zarr", algorithm="tv", strength=0.02, coupled=True, iterations=12, slab=10,
         center=CENTER, cluster=cluster, checkpoint_every="2it",
     )  # fmt: skip
 
-    class Impatient(coupled_job.Counter):
-        def advance(self, note: str = "", to: int | None = None) -> None:
-            if to == 7:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(coupled_job, "Counter", Impatient)
-        with pytest.raises(StoppedError, match="resume"):
-            recon.run(settings, quiet=True)
+    with pytest.raises(StoppedError, match="resume"), ctrl_c_at(7):
+        recon.run(settings, quiet=True)
     done = recon.run(settings.model_copy(update={"cluster": "local", "workers": 2}), resume=True, quiet=True)
     assert all(part["resumed"] >= 4 for part in done.summary["slabs"])
     whole = settings.model_copy(update={"output": tmp_path / "b.zarr"})

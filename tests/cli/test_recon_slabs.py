@@ -19,6 +19,7 @@ from dtomo.io import create_volume, open_volume
 from dtomo.recon.prepare import line_integrals
 from dtomo.settings import ReconSettings
 from dtomo.simulate import simulate_geometry_scan
+from tests.cli.interrupted import ctrl_c_at
 
 CLEAN = {"rings": False, "dead_pixels": 0.0, "zingers": 0.0}
 
@@ -121,25 +122,14 @@ def _workers() -> set[int]:
     return {worker.pid for server in servers for worker in server.children()}
 
 
-def test_an_interrupted_run_goes_on_from_its_states(
-    cluster: str, cone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dtomo.recon import coupled_job
-
+def test_an_interrupted_run_goes_on_from_its_states(cluster: str, cone: Any, tmp_path: Path) -> None:
     settings = ReconSettings(
         scan=cone.path, output=tmp_path / "a.zarr", algorithm="cgls", iterations=12, slab=12, cluster=cluster,
         checkpoint_every="2it",
     )  # fmt: skip
 
-    class Impatient(coupled_job.Counter):
-        def advance(self, note: str = "", to: int | None = None) -> None:
-            if to == 7:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(coupled_job, "Counter", Impatient)
-        with pytest.raises(StoppedError, match="resume"):
-            recon.run(settings, quiet=True)
+    with pytest.raises(StoppedError, match="resume"), ctrl_c_at(7):
+        recon.run(settings, quiet=True)
     assert not list(tmp_path.glob("*.summary.json"))
     done = recon.run(settings, resume=True, quiet=True)
     assert all(slab["resumed"] >= 4 for slab in done.summary["slabs"])

@@ -1,5 +1,6 @@
 """What listens, and to whom: to this machine alone, or to those who hold the key."""
 
+import gc
 import shutil
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import dask
 import psutil
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from dtomo.distributed.clusters import connect, resources
@@ -39,6 +40,7 @@ def test_tls_as_the_page_on_clusters_says(tmp_path: Path) -> None:
         for text in (Path(__file__).parents[2] / "docs" / "clusters.md").read_text("utf-8").split("```bash\n")
         if text.startswith("openssl")
     ]
+    others = _open_clients()
     subprocess.run(line.split(), cwd=tmp_path, check=True, capture_output=True)
     own = {what: str(tmp_path / f"{what}.pem") for what in ("key", "cert")}
     place = "distributed.comm.tls"
@@ -60,3 +62,13 @@ def test_tls_as_the_page_on_clusters_says(tmp_path: Path) -> None:
             connect(address),
         ):
             pass
+        gone = {f"{place}.client.{what}": str(tmp_path / "gone.pem") for what in ("key", "cert")}
+        with dask.config.set(gone), pytest.raises(UserError, match=r"no connection.*No such file"), connect(address):
+            pass
+    assert _open_clients() == others
+
+
+def _open_clients() -> set[int]:
+    """Those that still have something to close."""
+    clients = (thing for thing in gc.get_objects() if type(thing) is Client)
+    return {id(client) for client in clients if client.status not in ("closed", "newly-created")}
