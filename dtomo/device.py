@@ -405,25 +405,3 @@ def _sentence(needed: int, size: int) -> str:
     what = f"{needed / 1e9:.3g} GB more" if needed else "more"
     has = f"{free / 1e9:.3g} of {total / 1e9:.3g} GB free"
     return f"the device has no memory for a block of {size}: it needs {what} and has {has}"
-
-
-def in_blocks(work: Callable[[int, int], Result], count: int, size: int | BlockSize) -> list[Result]:
-    """Call ``work(start, stop)`` for consecutive blocks of ``range(count)``; smaller ones once the device is full.
-
-    The results are in the order of the blocks; none of them may be None. `work` must do the same whatever the blocks.
-
-    Raises
-    ------
-    DeviceFull
-        No memory for half a block either.
-    """
-    size = size if isinstance(size, BlockSize) else BlockSize(size)
-    results: list[Result] = []
-    first = 0
-    while first < count:
-        last = min(first + size.value, count)
-        found = size.tried(lambda first=first, last=last: work(first, last))  # type: ignore[misc]
-        if found is not None:
-            results.append(found)
-            first = last
-    return results

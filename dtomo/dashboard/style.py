@@ -11,7 +11,6 @@ GRID = "#e4e7eb"
 WAITING = "#dde2e8"
 ACCENT = "#2f6f9f"
 ALARM = "#b4232a"
-PAPER = "#fafafa"
 WORKERS = ("#2f6f9f", "#d9822b", "#3d9a6c", "#8e5ea2", "#c0504d", "#5b8c9e", "#a68a3e", "#6b7a8f")
 """Worker i has color i, counted round."""
 

@@ -24,6 +24,9 @@ TRIES = 3
 WAIT_FOR_WORKERS = 30.0
 """Seconds to wait for a remote scheduler and its first worker."""
 
+WAIT_FOR_RETURN = 120.0
+"""Seconds to wait for a worker when the last one died: one that starts anew loads its libraries on a busy machine."""
+
 _BATCH_MEMORY = "4GB"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 
-from dtomo.distributed.clusters import TRIES, WAIT_FOR_WORKERS
+from dtomo.distributed.clusters import TRIES, WAIT_FOR_RETURN
 from dtomo.distributed.jobs import jobs_of
 from dtomo.distributed.sums import Node, add_up, partner_of
 from dtomo.errors import StoppedError, UserError
@@ -43,7 +43,7 @@ def run_tasks(
     on_done: Callable[[Item, Any], None],
     *,
     ahead: bool = False,
-    patience: float = WAIT_FOR_WORKERS,
+    patience: float = WAIT_FOR_RETURN,
 ) -> None:
     """Run ``function(shared, item)`` for all items, one per worker at a time, in any order.
 
@@ -125,7 +125,7 @@ def map_reduce(
     if not listed:
         raise UserError("a sum needs at least one block")
     tree = _Tree(client, len(listed))
-    _pull(client, function, shared, listed, taken, _Runs(len(listed)), hints=False, patience=WAIT_FOR_WORKERS)
+    _pull(client, function, shared, listed, taken, _Runs(len(listed)), hints=False, patience=WAIT_FOR_RETURN)
     return tree.total()
 
 
@@ -362,7 +362,7 @@ def _workers(client: "Client", running: dict["Future", _Task[Any]], patience: fl
     return present
 
 
-def wait_for_worker(client: "Client", patience: float = WAIT_FOR_WORKERS) -> None:
+def wait_for_worker(client: "Client", patience: float = WAIT_FOR_RETURN) -> None:
     """Wait until there is a worker: for `patience` seconds, or for as long as jobs wait in a batch system.
 
     Raises
@@ -377,7 +377,10 @@ def wait_for_worker(client: "Client", patience: float = WAIT_FOR_WORKERS) -> Non
     try:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
-        raise StoppedError(f"no worker is left, and none came back within {patience:.0f} s") from error
+        raise StoppedError(
+            f"no worker is left, and none came back within {patience:.0f} s; if they die as they start, they need more "
+            "--memory"
+        ) from error
 
 
 def _finished(futures: list[Any]) -> list[Any]:

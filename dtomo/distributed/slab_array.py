@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtomo.device import to_device, to_host
+from dtomo.device import to_host
 from dtomo.distributed import graph
 from dtomo.distributed.graph import Call, PinnedTask, Ref
 from dtomo.distributed.halo import Boundary, HaloPlan, Piece, cut_piece, plan_halo, put_on
@@ -20,7 +20,7 @@ from dtomo.errors import UserError
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from dtomo.io import Scan, Source, VolumeWriter
+    from dtomo.io import VolumeWriter
 
 Function = Callable[..., Any]
 
@@ -296,21 +296,6 @@ def sum_parts(
     return graph.submit(client, tasks, [tasks[-1].key])[0]
 
 
-def from_source(
-    client: "Client", source: "Source", slabs: Iterable[Slab], *, axis: int = 0, on_device: bool = False
-) -> SlabArray:
-    """Slabs read from a file by the workers: frames (axis 0, a volume) or rows (axis 1, projections) of a source.
-
-    With `on_device` each is taken to its worker's device.
-    """
-    return SlabArray.create(client, _read_source, (source, axis, on_device), slabs, axis=axis)
-
-
-def from_scan(client: "Client", scan: "Scan", slabs: Iterable[Slab], *, on_device: bool = False) -> SlabArray:
-    """Raw projections (angle, row, column) of a scan, the rows of each slab read by its worker; see `from_source`."""
-    return SlabArray.create(client, _read_scan, (scan, on_device), slabs, axis=1)
-
-
 def _reference(value: Any) -> Any:
     from distributed import Future
 
@@ -337,15 +322,3 @@ def _put_on(part: Any, plan: HaloPlan, borders: list[Any], axis: int, key: str |
 def _write_part(target: tuple["VolumeWriter", str | None], slab: Slab, part: Any) -> None:
     writer, key = target
     writer.write_slab(slab.start, to_host(part if key is None else part[key]))
-
-
-def _read_source(shared: tuple["Source", int, bool], slab: Slab) -> Any:
-    source, axis, on_device = shared
-    found = source.read(frames=slab.rows) if axis == 0 else source.read(rows=slab.rows)
-    return to_device(found) if on_device else found
-
-
-def _read_scan(shared: tuple["Scan", bool], slab: Slab) -> Any:
-    scan, on_device = shared
-    found = scan.read(rows=slab.rows).projections
-    return to_device(found) if on_device else found

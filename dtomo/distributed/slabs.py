@@ -32,14 +32,6 @@ class Slab:
     def __str__(self) -> str:
         return f"rows {self.start}:{self.stop}"
 
-    def with_halo(self, halo: int, rows: int) -> tuple[slice, slice]:
-        """Rows to read for a filter that sees `halo` rows on each side, and where the slab lies in them.
-
-        At the edge of the scan the halo is cut, not wrapped.
-        """
-        first, last = max(0, self.start - halo), min(rows, self.stop + halo)
-        return slice(first, last), slice(self.start - first, self.stop - first)
-
     def blocks(self, height: int) -> list[Self]:
         """The slab in pieces of at most `height` slices, numbered from 0."""
         starts = range(self.start, self.stop, height)

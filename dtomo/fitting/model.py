@@ -116,31 +116,6 @@ class Trainable(Protocol):
         ...
 
 
-class Steps(Protocol):
-    """An optimizer with its scheduler, on the client."""
-
-    @property
-    def rate(self) -> float:
-        """Of this epoch, as the history tells it."""
-        ...
-
-    def step(self, evaluate: Evaluate) -> float:
-        """Move the trainable's parameters; the loss before."""
-        ...
-
-    def end_epoch(self, score: float) -> None:
-        """Let the scheduler know that an epoch is over, and its validation (or loss)."""
-        ...
-
-    def pack(self) -> Any:
-        """What goes from one step to the next: numbers and arrays by name, or one array."""
-        ...
-
-    def unpack(self, packed: Any) -> None:
-        """Go on from there."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayTask:
     """Evaluates blocks by a user's model."""

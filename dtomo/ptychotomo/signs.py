@@ -53,16 +53,3 @@ def correlation(sums: NDArray[np.float64]) -> float:
     count, delta, beta, delta2, beta2, both = sums / max(1.0, sums[0])
     spread = (delta2 - delta**2) * (beta2 - beta**2)
     return float((both - delta * beta) / np.sqrt(spread)) if count and spread > 0 else 0.0
-
-
-def sign_doubt(volume: NDArray[np.complexfloating]) -> str | None:
-    """A sentence if the frames of a volume may have been of the other sign; None: nothing speaks for it.
-
-    A sample that hardly absorbs says nothing.
-
-    Parameters
-    ----------
-    volume
-        -δ + iβ ``(z, y, x)``, in any unit.
-    """
-    return wrong_sign(1) if correlation(moments(volume)) < AGAINST else None

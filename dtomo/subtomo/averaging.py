@@ -112,41 +112,6 @@ def particle_sums(
     return {"data": data, "weights": seen, "count": 1}
 
 
-def sum_particles(
-    particles: Iterable[NDArray[Any] | None],
-    rotations: ArrayLike,
-    shifts: ArrayLike,
-    weights: Sequence[Weights],
-    *,
-    size: int,
-    factors: Sequence[float] | None = None,
-    xp: Any = np,
-    oversampling: float = OVERSAMPLING,
-) -> HalfSums:
-    """Sums over a block of particles, one after the other, one in memory at a time.
-
-    Parameters
-    ----------
-    particles
-        Boxes ``(z, y, x)``, or None for one that cannot be read: it is neither in the sums nor in the count.
-    rotations, shifts, weights, factors
-        Of each particle, see `particle_sums`: ``(particle, 3, 3)``, ``(particle, 3)``, a list, a list.
-    size, xp
-        Side of the boxes, and the module of their arrays.
-    oversampling
-        See `dtomo.subtomo.fourier`.
-
-    Raises
-    ------
-    UserError
-        Particles that do not fit.
-    """
-    halves = np.ones(len(np.asarray(rotations)), np.int8)
-    return half_sums(
-        particles, rotations, shifts, weights, halves, size=size, factors=factors, xp=xp, oversampling=oversampling
-    )["1"]
-
-
 def half_sums(
     particles: Iterable[NDArray[Any] | None],
     rotations: ArrayLike,
@@ -163,10 +128,17 @@ def half_sums(
 
     Parameters
     ----------
-    particles, rotations, shifts, weights, factors, size, xp, oversampling
-        See `sum_particles`.
+    particles
+        Boxes ``(z, y, x)``, or None for one that cannot be read: it is neither in the sums nor in the count. One is in
+        memory at a time.
+    rotations, shifts, weights, factors
+        Of each particle, see `particle_sums`: ``(particle, 3, 3)``, ``(particle, 3)``, a list, a list.
     halves
         1 or 2 for each particle.
+    size, xp
+        Side of the boxes, and the module of their arrays.
+    oversampling
+        See `dtomo.subtomo.fourier`.
 
     Raises
     ------
@@ -191,12 +163,6 @@ def half_sums(
         total["weights"] += one["weights"]
         total["count"] += 1
     return found
-
-
-def both_halves(halves: dict[str, HalfSums]) -> HalfSums:
-    """Sums over the particles of both halves."""
-    total: HalfSums = tree_sum([halves["1"], halves["2"]])
-    return total
 
 
 def symmetrized(sums: HalfSums, group: NDArray[np.float64], oversampling: float = 2.0) -> HalfSums:

@@ -15,9 +15,6 @@ from dtomo.subtomo.symmetry import symmetry_group
 
 LocalKind = Literal["even", "glocal"]
 
-EVEN_COVERING = 5**0.5 / (2 * 3**0.5)
-"""Covering radius of `local_rotations` of kind "even", in increments: 0.6455."""
-
 MOST_SHELLS = 50
 """Of a local search: some 680,000 rotations."""
 _MOST = 20_000_000
@@ -40,8 +37,8 @@ def local_rotations(
     kind
         "even": ``start · exp(v)``, turns about the particle's own axes, where v lies on a body-centered cubic lattice
         within shells times the increment: the nearest ones are an increment apart, and everything nearer to the start
-        than ``(shells - 0.6455) increments`` is nearer than 0.6455 increments (`EVEN_COVERING`) to one of them. The
-        start comes first, then the others by their distance from it.
+        than ``(shells - 0.6455) increments`` is nearer than 0.6455 increments to one of them (√5 / (2 √3), the
+        covering radius). The start comes first, then the others by their distance from it.
         "glocal": PyTom's set, ``Rz(ψ) · Rx(j Δ) · Rz(φ - ψ) · start``, turns about the tomogram's axes: 2 shells + 1
         turns φ in plane, tilts up to half the shells, ψ on a ring of about 2 π j places. The start comes last. 3
         shells: 147 rotations.

@@ -191,6 +191,18 @@ def test_an_upload_that_fails_says_so(cupy):
         device.Upload((6,), np.float32, lambda: np.zeros(5, np.float32)).result()
 
 
+def in_blocks(work, count, size):
+    """Results of consecutive blocks of ``range(count)``, smaller ones once the device is full."""
+    height, results, first = device.BlockSize(size), [], 0
+    while first < count:
+        last = min(first + height.value, count)
+        found = height.tried(lambda first=first, last=last: work(first, last))
+        if found is not None:
+            results.append(found)
+            first = last
+    return results
+
+
 def test_blocks_are_halved_once(cupy, full):
     full(8 * 4, 1)
     made = []
@@ -199,7 +211,7 @@ def test_blocks_are_halved_once(cupy, full):
         made.append((first, last))
         return cupy.zeros(last - first, np.float32) + np.float32(first)
 
-    found = device.in_blocks(work, 20, 8)
+    found = in_blocks(work, 20, 8)
     assert made == [(0, 8), (0, 4), (4, 8), (8, 12), (12, 16), (16, 20)]
     assert [float(block[0]) for block in found] == [0, 4, 8, 12, 16]
 
@@ -211,7 +223,7 @@ def test_without_memory_for_half_a_block_it_ends(cupy, full, monkeypatch):
     with pytest.raises(
         device.DeviceFull, match=r"a block of 4: it needs 1.6e-08 GB more and has 3 of 8 GB free"
     ) as end:
-        device.in_blocks(lambda first, last: cupy.zeros(last - first, np.float32), 20, 8)
+        in_blocks(lambda first, last: cupy.zeros(last - first, np.float32), 20, 8)
     assert left == [98]
     assert isinstance(end.value, StoppedError)
     assert end.value.exit_code == 3

@@ -12,7 +12,7 @@ from dtomo import io
 from dtomo.distributed import graph
 from dtomo.distributed.clusters import Resources, connect
 from dtomo.distributed.queue import TaskFailed
-from dtomo.distributed.slab_array import Halo, SlabArray, from_scan, from_source, sum_parts
+from dtomo.distributed.slab_array import Halo, SlabArray, sum_parts
 from dtomo.distributed.slabs import Slab, cut
 from dtomo.distributed.sums import tree_sum
 from dtomo.errors import UserError
@@ -151,10 +151,14 @@ def test_volumes_go_to_zarr_and_back_slab_by_slab(client: Any, tmp_path: Path) -
     both.write(writer, "solution")
     writer.finish()
     volume = io.open_volume(tmp_path / "v.zarr")
-    back = from_source(client, volume.source, slabs)
+    back = SlabArray.create(client, _stored, volume, slabs)
     whole = np.concatenate([_make("complex64", slab) for slab in slabs])
     assert np.array_equal(_read(client, back), whole)
     assert np.array_equal(volume.source.read(), whole)
+
+
+def _stored(volume: Any, slab: Slab) -> Any:
+    return volume.source.read(frames=slab.rows)
 
 
 def _as_dict(shared: None, slab: Slab, part: Any) -> dict[str, Any]:
@@ -165,15 +169,3 @@ def test_slabs_off_the_shards_are_refused_by_name(client: Any, tmp_path: Path) -
     writer = io.create_volume(tmp_path / "v.zarr", (23, 40, 40), np.float32, slab=16)
     with pytest.raises(TaskFailed, match="shard borders"):
         SlabArray.create(client, _make, "float32", SLABS).write(writer)
-
-
-def test_projections_are_cut_along_rows(client: Any, tmp_path: Path) -> None:
-    frames = np.random.default_rng(0).integers(0, 1000, (9, 23, 5), np.uint16)
-    path = io.write_zarr_scan(
-        tmp_path / "s.zarr", frames=frames, shape=frames.shape, dtype=np.uint16, flats=None, darks=None,
-        angles=np.linspace(0, 160, 9), extra={"normalized": True},
-    )  # fmt: skip
-    scan = io.open(path)
-    array = from_scan(client, scan, SLABS)
-    assert array.axis == 1
-    assert np.array_equal(_read(client, array), frames)

@@ -38,16 +38,6 @@ def test_heights_balance_small_scans(rows: int, workers: int, height: int) -> No
     assert slab_height(rows, workers) == height
 
 
-@given(rows=st.integers(1, 400), height=st.integers(1, 70), halo=st.integers(0, 100))
-def test_halo_is_cut_at_the_edges_and_the_slab_is_found_in_it(rows: int, height: int, halo: int) -> None:
-    for slab in cut(rows, height):
-        read, inner = slab.with_halo(halo, rows)
-        assert 0 <= read.start <= slab.start
-        assert slab.stop <= read.stop <= rows
-        assert (read.start + inner.start, read.start + inner.stop) == (slab.start, slab.stop)
-        assert slab.start - read.start == min(halo, slab.start)
-
-
 def test_blocks_of_a_slab_cover_it() -> None:
     blocks = Slab(3, 128, 192).blocks(24)
     assert [(block.start, block.stop) for block in blocks] == [(128, 152), (152, 176), (176, 192)]

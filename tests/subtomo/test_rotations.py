@@ -6,10 +6,12 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from dtomo.errors import UserError
-from dtomo.subtomo.rotations import EVEN_COVERING, local_rotations, uniform_rotations
+from dtomo.subtomo.rotations import local_rotations, uniform_rotations
 from dtomo.subtomo.symmetry import angle_between, symmetry_group
 
 START = Rotation.from_euler("zxz", (40, 70, -20), degrees=True).as_matrix()
+EVEN_COVERING = 5**0.5 / (2 * 3**0.5)
+"""Covering radius of the lattice, in increments."""
 
 
 def distances(samples, grid, group=None):
