@@ -374,13 +374,21 @@ def wait_for_worker(client: "Client", patience: float = WAIT_FOR_RETURN) -> None
     if jobs is not None:
         jobs.wait()
         return
-    try:
-        client.wait_for_workers(1, timeout=patience)
-    except TimeoutError as error:
-        raise StoppedError(
-            f"no worker is left, and none came back within {patience:.0f} s; if they die as they start, they need more "
-            "--memory"
-        ) from error
+    deadline = time.monotonic() + patience
+    while not client.scheduler_info(n_workers=1)["workers"]:
+        ended = _all_ended(client)
+        if ended or time.monotonic() > deadline:
+            none = "none is started again" if ended else f"none came back within {patience:.0f} s"
+            raise StoppedError(f"no worker is left, and {none}; if they die as they start, they need more --memory")
+        time.sleep(0.1)
+
+
+def _all_ended(client: "Client") -> bool:
+    """Whether nobody starts workers any more: of a cluster on this machine, one that dies as it starts is given up."""
+    from distributed import Nanny, Status
+
+    nannies = [one for one in getattr(client.cluster, "workers", {}).values() if isinstance(one, Nanny)]
+    return bool(nannies) and all(nanny.status in (Status.closed, Status.failed) for nanny in nannies)
 
 
 def _finished(futures: list[Any]) -> list[Any]:

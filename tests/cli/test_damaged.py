@@ -33,8 +33,8 @@ def damaged(path: Path, name: str) -> Path:
     ("simulated", "name", "command"),
     [
         (PARALLEL, DATA, "recon --center 12"),
-        (PARALLEL, DATA, "recon --center 12 --algorithm sirt --iterations 3"),
-        (CONE, DATA, "recon"),
+        pytest.param(PARALLEL, DATA, "recon --center 12 --algorithm sirt --iterations 3", marks=pytest.mark.slow),
+        pytest.param(CONE, DATA, "recon", marks=pytest.mark.slow),
         (CONE, DATA, "recon --algorithm cgls --iterations 3"),
     ],
     ids=["rows", "iterations", "fdk", "coupled"],

@@ -74,6 +74,7 @@ def folder(tmp_path: Path) -> Path:
 WORDS = ("fit", "mine:make", "points.npy", "out", "--also", "values.npy", "--epochs", "5", "--batch", "9")
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_with_the_bits_of_another_number_of_workers(here: Any, folder: Path) -> None:
     words = [*WORDS, "--checkpoint-every", "1it", "--best"]
     (folder / "kill").touch()

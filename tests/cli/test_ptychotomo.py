@@ -17,6 +17,7 @@ import zarr
 from dtomo.errors import UserError
 from dtomo.io import open_volume
 from dtomo.simulate.ptychotomo import simulate_ptychotomo
+from tests.cli.conftest import Command
 
 FEW = ("--epochs", "3", "--workers", "1", "--no-pictures", "--no-report")
 
@@ -117,8 +118,8 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     assert run(none, quiet=True).summary["epochs"] == 1
 
 
-def test_a_plan_touches_nothing(scan: Path, tmp_path: Path) -> None:
-    done = dtomo("ptychotomo", scan, tmp_path / "out.zarr", "--plan", "--workers", "2")
+def test_a_plan_touches_nothing(here: Command, scan: Path, tmp_path: Path) -> None:
+    done = here("ptychotomo", scan, tmp_path / "out.zarr", "--plan", "--workers", "2")
     assert done.returncode == 0, done.stderr
     for word in ("volume: 32 × 32 × 32", "slabs: 2 of 16 rows", "memory per worker", "between workers"):
         assert word in done.stdout
@@ -148,18 +149,20 @@ def test_a_plan_touches_nothing(scan: Path, tmp_path: Path) -> None:
         (("out.zarr", "--cluster", "cuda"), "--cluster cuda"),
     ],
 )
-def test_wrong_requests_are_one_sentence(scan: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    done = dtomo("ptychotomo", scan, tmp_path / words[0], *words[1:], "--workers", "1", "--quiet")
+def test_wrong_requests_are_one_sentence(
+    here: Command, scan: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = here("ptychotomo", scan, tmp_path / words[0], *words[1:], "--workers", "1", "--quiet")
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / words[0]).exists()
 
 
-def test_info_of_scans_and_results(scan: Path, tmp_path: Path) -> None:
+def test_info_of_scans_and_results(here: Command, scan: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.zarr"
-    assert dtomo("ptychotomo", scan, out, *FEW).returncode == 0
-    done = dtomo("info", scan, out)
+    assert here("ptychotomo", scan, out, *FEW).returncode == 0
+    done = here("info", scan, out)
     assert done.returncode == 0, done.stderr
     for part in (
         "86 × 16 × 16",
@@ -170,10 +173,10 @@ def test_info_of_scans_and_results(scan: Path, tmp_path: Path) -> None:
         "1 × 16 × 16",
     ):
         assert part in done.stdout
-    assert "delta.zarr" in dtomo("convert", out, tmp_path / "out.mrc").stderr
+    assert "delta.zarr" in here("convert", out, tmp_path / "out.mrc").stderr
     (out / ".dtomo").mkdir()
     for words in (("info", out), ("ptychotomo", scan, tmp_path / "next.zarr", "--start", out)):
-        refused = dtomo(*words)
+        refused = here(*words)
         assert refused.returncode == 2
         assert "is unfinished" in refused.stderr
         assert "Traceback" not in refused.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from dtomo.io import open_volume
 
-SLOW = ["--center", 38.5, "--algorithm", "sirt", "--iterations", 100, "--slab", 8, "--workers", 2]
+SLOW = ["--center", 38.5, "--algorithm", "sirt", "--iterations", 60, "--slab", 8, "--workers", 2]
 """Eight slabs that take long enough to be disturbed."""
 
 
@@ -45,13 +45,13 @@ def undisturbed(scan, tmp_path_factory) -> np.ndarray:
 
     output = tmp_path_factory.mktemp("undisturbed") / "out.zarr"
     run(
-        ReconSettings(scan=scan, output=output, center=38.5, algorithm="sirt", iterations=100, workers=1, slab=64),
+        ReconSettings(scan=scan, output=output, center=38.5, algorithm="sirt", iterations=60, workers=1, slab=64),
         quiet=True,
     )
     return np.asarray(open_volume(output).array)
 
 
-def test_ctrl_c_leaves_a_marked_store_that_resume_finishes(dtomo, start, scan, tmp_path, undisturbed):
+def test_ctrl_c_leaves_a_marked_store_that_resume_finishes(here, start, scan, tmp_path, undisturbed):
     output = tmp_path / "out.zarr"
     process = start("recon", scan, output, *SLOW)
     _wait_for_slabs(process, output, 2)
@@ -65,21 +65,21 @@ def test_ctrl_c_leaves_a_marked_store_that_resume_finishes(dtomo, start, scan, t
     assert 2 <= _slabs_done(output) < 8
     assert not psutil.Process().children() or not [c for c in psutil.process_iter() if c.ppid() == process.pid]
 
-    refused = dtomo("convert", output, "copy.mrc")
+    refused = here("convert", output, "copy.mrc")
     assert refused.returncode == 2
     assert "unfinished" in refused.stderr
-    refused = dtomo("recon", scan, output, *SLOW)
+    refused = here("recon", scan, output, *SLOW)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
 
-    other = [*SLOW[:5], 101, *SLOW[6:]]
-    refused = dtomo("recon", scan, output, *other, "--resume")
+    other = [*SLOW[:5], 61, *SLOW[6:]]
+    refused = here("recon", scan, output, *other, "--resume")
     assert refused.returncode == 2
-    assert "iterations was 100 and is 101" in refused.stderr
+    assert "iterations was 60 and is 61" in refused.stderr
 
     kept = {path.name: path.stat().st_mtime_ns for path in (output / ".dtomo").glob("slab-*.json")}
     assert kept
-    resumed = dtomo("recon", scan, output, *SLOW, "--resume", "--workers", 1)
+    resumed = here("recon", scan, output, *SLOW, "--resume", "--workers", 1)
     assert resumed.returncode == 0, resumed.stderr
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed)
 
@@ -102,7 +102,7 @@ def test_termination_of_the_command_alone_is_the_same(dtomo, start, scan, tmp_pa
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed)
 
 
-def test_resume_refuses_input_that_has_changed(dtomo, start, scan, tmp_path):
+def test_resume_refuses_input_that_has_changed(here, start, scan, tmp_path):
     copy = tmp_path / "copy.h5"
     copy.write_bytes(scan.read_bytes())
     output = tmp_path / "out.zarr"
@@ -111,7 +111,7 @@ def test_resume_refuses_input_that_has_changed(dtomo, start, scan, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     os.utime(copy)
-    refused = dtomo("recon", copy, output, *SLOW, "--resume")
+    refused = here("recon", copy, output, *SLOW, "--resume")
     assert refused.returncode == 2
     assert "has changed since" in refused.stderr
 
@@ -141,7 +141,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_disk_that_fills_up_stops_the_run_and_resume_finishes_it(dtomo, start, scan, small_disk, undisturbed):
+def test_a_disk_that_fills_up_stops_the_run_and_resume_finishes_it(here, start, scan, small_disk, undisturbed):
     output = small_disk / "out.zarr"
     process = start("recon", scan, output, *SLOW)
     _wait_for_slabs(process, output, 1)
@@ -155,13 +155,13 @@ def test_a_disk_that_fills_up_stops_the_run_and_resume_finishes_it(dtomo, start,
     assert "--resume" in said
     assert "Traceback" not in said
     filler.unlink()
-    assert dtomo("recon", scan, output, *SLOW, "--resume").returncode == 0
+    assert here("recon", scan, output, *SLOW, "--resume").returncode == 0
     assert np.array_equal(np.asarray(open_volume(output).array), undisturbed)
 
 
-def test_a_disk_too_small_is_refused_beforehand(dtomo, scan, small_disk):
+def test_a_disk_too_small_is_refused_beforehand(here, scan, small_disk):
     (small_disk / "filler").write_bytes(bytes(7_500_000))
-    refused = dtomo("recon", scan, small_disk / "out.zarr", "--center", 38.5)
+    refused = here("recon", scan, small_disk / "out.zarr", "--center", 38.5)
     assert refused.returncode == 2
     assert "free" in refused.stderr
     assert [path.name for path in small_disk.iterdir()] == ["filler"]

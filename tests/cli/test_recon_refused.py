@@ -117,10 +117,10 @@ def _gone(path: Path) -> None:
         (_gone, "broken.h5"),
     ],
 )
-def test_bad_scans(dtomo, scan, tmp_path, spoil, words):
+def test_bad_scans(here, scan, tmp_path, spoil, words):
     broken = _copy(scan, tmp_path)
     spoil(broken)
-    sentence = _sentence(dtomo("recon", broken, "out.zarr", "--center", 38.5))
+    sentence = _sentence(here("recon", broken, "out.zarr", "--center", 38.5))
     assert words in sentence
     assert "broken.h5" in sentence
     assert _nothing_written(tmp_path)

@@ -70,7 +70,14 @@ def test_algorithms_in_slabs(here: Any, cluster: str, cone: Any, tmp_path: Path)
     assert summary["slabs"][0]["residual"] < 1
 
 
-@pytest.mark.parametrize("kind", ["laminography", "helix", "tilt-series"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("laminography", marks=pytest.mark.slow),
+        "helix",
+        pytest.param("tilt-series", marks=pytest.mark.slow),
+    ],
+)
 def test_other_geometries_and_starts(here: Any, cluster: str, tmp_path: Path, kind: str) -> None:
     scan = simulate_geometry_scan(tmp_path / "scan.h5", kind, size=16, angles=24, photons=1e6, **CLEAN)
     data, geometry = data_of(scan.path)

@@ -10,11 +10,11 @@ import pytest
 
 from dtomo.io import open_volume
 
-SLOW = ["--center", 38.5, "--algorithm", "sirt", "--iterations", 100, "--slab", 8, "--workers", 1]
+SLOW = ["--center", 38.5, "--algorithm", "sirt", "--iterations", 50, "--slab", 8, "--workers", 1]
 
 
 @pytest.mark.parametrize("name", ["out.zarr", pytest.param("out.mrc", marks=pytest.mark.slow)])
-def test_a_second_run_is_refused_and_a_killed_one_is_resumed(name, dtomo, start, scan, tmp_path):
+def test_a_second_run_is_refused_and_a_killed_one_is_resumed(name, here, start, scan, tmp_path):
     output = tmp_path / name
     folder = output / ".dtomo" if name == "out.zarr" else tmp_path / "out.mrc.dtomo"
     process = start("recon", scan, output, *SLOW)
@@ -25,7 +25,7 @@ def test_a_second_run_is_refused_and_a_killed_one_is_resumed(name, dtomo, start,
         time.sleep(0.005)
     process.send_signal(signal.SIGSTOP)  # it stays alive and unfinished for as long as this takes
     for choice in ("--overwrite", "--resume"):
-        refused = dtomo("recon", scan, output, *SLOW, choice)
+        refused = here("recon", scan, output, *SLOW, choice)
         assert refused.returncode == 2, refused.stderr
         assert f"is being written by another run (process {process.pid})" in refused.stderr
         assert "axis of rotation" not in refused.stderr
@@ -33,7 +33,7 @@ def test_a_second_run_is_refused_and_a_killed_one_is_resumed(name, dtomo, start,
     process.kill()
     process.wait()
     assert (folder / "lock.json").exists()
-    resumed = dtomo("recon", scan, output, *SLOW, "--resume")
+    resumed = here("recon", scan, output, *SLOW, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert not folder.exists()
     with contextlib.suppress(ProcessLookupError):  # its workers, if they have not ended by themselves

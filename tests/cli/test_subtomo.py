@@ -16,6 +16,7 @@ import zarr
 
 from dtomo.io import open_volume
 from dtomo.io.particles import Particles, read_particles, write_particles
+from tests.cli.conftest import Command
 from tests.subtomo.scenes import PIXEL, SIZE, Scene, lump, scene
 
 DIAMETER = ("--particle-diameter", str(PIXEL * SIZE * 0.7))
@@ -84,15 +85,15 @@ def test_a_killed_run_is_resumed_with_the_same_bits(given: Scene, tmp_path: Path
     assert bits(out) == bits(tmp_path / "whole")
 
 
-def test_average_and_fsc(given: Scene, tmp_path: Path) -> None:
-    done = dtomo("average", given.path, tmp_path / "out", *DIAMETER, "--workers", "1")
+def test_average_and_fsc(here: Command, given: Scene, tmp_path: Path) -> None:
+    done = here("subtomo", "average", given.path, tmp_path / "out", *DIAMETER, "--workers", "1")
     assert done.returncode == 0, done.stderr
     halves = [tmp_path / "out" / f"half-{half}.mrc" for half in (1, 2)]
-    said = dtomo("fsc", *halves, "--output", tmp_path / "fsc.txt")
+    said = here("subtomo", "fsc", *halves, "--output", tmp_path / "fsc.txt")
     assert said.returncode == 0, said.stderr
     assert "resolution:" in said.stdout
     assert (tmp_path / "fsc.txt").read_text().startswith("# radius frequency unmasked")
-    assert dtomo("fsc", *halves, "--output", tmp_path / "fsc.txt").returncode == 2
+    assert here("subtomo", "fsc", *halves, "--output", tmp_path / "fsc.txt").returncode == 2
 
 
 @pytest.mark.slow
@@ -143,8 +144,10 @@ def test_boxes_cut_from_a_tomogram_and_where_they_lie_give_the_same(tmp_path: Pa
         (("out", "--memory", "200MB"), "--memory"),
     ],
 )
-def test_wrong_requests_are_one_sentence(given: Scene, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    done = dtomo("align", given.path, tmp_path / words[0], *DIAMETER, *words[1:])
+def test_wrong_requests_are_one_sentence(
+    here: Command, given: Scene, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = here("subtomo", "align", given.path, tmp_path / words[0], *DIAMETER, *words[1:])
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if not line.startswith("note:")]
     assert len(lines) == 1
@@ -152,7 +155,7 @@ def test_wrong_requests_are_one_sentence(given: Scene, tmp_path: Path, words: tu
     assert not (tmp_path / words[0]).exists()
 
 
-def test_wrong_lists_are_one_sentence(tmp_path: Path) -> None:
+def test_wrong_lists_are_one_sentence(here: Command, tmp_path: Path) -> None:
     for name, content in (
         ("none.xml", None),
         ("empty.xml", b""),
@@ -164,7 +167,7 @@ def test_wrong_lists_are_one_sentence(tmp_path: Path) -> None:
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        done = dtomo("align", tmp_path / name, tmp_path / "out", *DIAMETER)
+        done = here("subtomo", "align", tmp_path / name, tmp_path / "out", *DIAMETER)
         assert done.returncode == 2, (name, done.stderr)
         assert len(done.stderr.splitlines()) == 1, (name, done.stderr)
         assert name in done.stderr or "no.mrc" in done.stderr

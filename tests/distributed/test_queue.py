@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import LocalCluster
 from numpy.typing import NDArray
 
 from dtomo.distributed.clusters import TRIES, Resources, connect
@@ -253,11 +254,20 @@ def test_a_sum_of_nothing_is_refused(client: Any) -> None:
         map_reduce(client, _block, 1.0, [])
 
 
-def test_no_worker_left_is_said(tmp_path: Path) -> None:
+def test_no_worker_left_is_said() -> None:
     with connect(Resources(1, 1, 1_000_000_000, dashboard=None)) as client:
         client.retire_workers(list(client.scheduler_info()["workers"]))
-        with pytest.raises(StoppedError, match="no worker is left, and none came back within 1 s"):
-            run_tasks(client, _product, 1, range(3), lambda *_: None, patience=1)
+        with pytest.raises(StoppedError, match="no worker is left, and none is started again"):
+            run_tasks(client, _product, 1, range(3), lambda *_: None)
+
+
+def test_a_worker_that_does_not_come_in_time_is_said() -> None:
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        cluster.get_client() as client,
+        pytest.raises(StoppedError, match=r"no worker is left, and none came back within 1 s.* need more --memory"),
+    ):
+        run_tasks(client, _product, 1, range(3), lambda *_: None, patience=1)
 
 
 class _KillsWhoeverGetsItFirst:

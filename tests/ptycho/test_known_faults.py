@@ -149,6 +149,7 @@ print(*held)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_from_epoch_to_epoch(truth):
     """RELION #858, CDTools #87: memory crept up until long runs ended."""
     words = [sys.executable, "-c", HELD, str(truth.path)]  # a process of its own: others hold what they like

@@ -36,6 +36,7 @@ def layer_line(volume: NDArray[Any]) -> tuple[float, float]:
     return float(1 / frequency[best]), float(power[best])
 
 
+@pytest.mark.slow
 def test_the_repeat_of_tubulin_comes_out(tmp_path):
     with mrcfile.new(tmp_path / "tomogram.mrc") as file:
         file.set_data(tifffile.imread(DATA / "13pf_MT.tif").astype(np.float32))

@@ -70,6 +70,7 @@ def test_a_local_search_from_ten_degrees_off(whole):
     assert min(scores[k] for k in RIBOSOMES) > 2 * max(scores[k] for k in DECOYS)
 
 
+@pytest.mark.slow
 def test_a_global_search(binned, whole):
     """All rotations, 20 degrees apart, on the binned box and at low resolution; then around the best ten of them."""
     reference, particles = binned

@@ -206,6 +206,7 @@ def test_from_disk_to_disk(tmp_path):
     assert not (tmp_path / "m.mrc").exists()
 
 
+@pytest.mark.slow
 def test_priors_of_the_whole_volume_and_given_volumes(tmp_path):
     """What joins slices is one task; files of another size are refused before anything is touched."""
     path, out = tmp_path / "scan.h5", tmp_path / "a.mrc"

@@ -75,6 +75,7 @@ def _seen(folder: Path, pattern: str, seconds: float = 60) -> Path:
     raise AssertionError(f"nothing like {pattern} in {folder}")
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_replaced_and_costs_no_try(client: Any, tmp_path: Path, squeue: Squeue) -> None:
     """Its task is done by another worker, more often than tasks are tried again when they kill their workers."""
     results: list[tuple[int, int]] = []

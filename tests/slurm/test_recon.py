@@ -176,6 +176,7 @@ def test_the_script_does_it_all(
     assert not list(tmp_path.glob(".dtomo-cluster-*"))
 
 
+@pytest.mark.slow
 def test_the_script_submits_itself_until_the_output_is_complete(
     slurm: Path, scan: Path, expected: dict[str, np.ndarray], tmp_path: Path, squeue: Squeue
 ) -> None:

@@ -188,6 +188,7 @@ def test_all_rotations_are_as_far_apart_as_asked(off: Scene) -> None:
     )
 
 
+@pytest.mark.slow
 def test_priors_hold_poses_near_those_of_the_list(off: Scene) -> None:
     """About where a run began, also in its second iteration."""
     free = settings_for(off, iterations=2, angle_shells=2)
