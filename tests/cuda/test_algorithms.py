@@ -122,9 +122,9 @@ def test_the_same_as_on_the_cpu(cupy, method, options, dtype):
     data = abs(data) if method in (mlem, osem) else data
     arrays = {"initial": initial, "weights": weights}
     options = {name: arrays.get(name, value) if value is True else value for name, value in options.items()}
-    expected = method(operator, data, iterations=7, **options)
+    expected = method(operator, data, iterations=4, **options)
     device = {name: moved(value, cupy) for name, value in options.items()}
-    found = method(Matrix(dtype, cupy), cupy.asarray(data), iterations=7, **device)
+    found = method(Matrix(dtype, cupy), cupy.asarray(data), iterations=4, **device)
     close(found.solution, expected.solution)
     assert isinstance(found.residuals, np.ndarray)
     np.testing.assert_allclose(found.residuals, expected.residuals, rtol=1e-5)

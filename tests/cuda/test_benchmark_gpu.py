@@ -70,6 +70,7 @@ def limited(monkeypatch, cupy):
     monkeypatch.setattr(stand_in, "ON_ALLOCATION", [hook])
 
 
+@pytest.mark.timeout(900)
 def test_all_checks_pass_and_every_kernel_is_met(main, cupy, monkeypatch, capsys):
     limited(monkeypatch, cupy)
     status, found = main("--parts", "card", "checks")

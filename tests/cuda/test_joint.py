@@ -33,6 +33,9 @@ WIDTH, FRAME, HEIGHT, REACH = 6, 4, 5, 1
 BOUND = VolumeConstraints(support=2.6, signs=True)
 EDGES = dataclasses.replace(BOUND, total_variation=0.5)
 EVERYTHING = ("shifts", "ramps", "scale", "background")
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("cg", "admm")]
+RUNS = [("adam", HEIGHT), ("cg", None), ("admm", HEIGHT)]
+MORE = [pytest.param(*one, marks=pytest.mark.slow) for one in (("adam", None), ("cg", HEIGHT), ("admm", None))]
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +89,7 @@ def assert_alike(found, expected):
     assert close(volume, wanted)
 
 
-@pytest.mark.parametrize("height", [HEIGHT, None], ids=["three slabs", "one slab"])
-@pytest.mark.parametrize("kind", ["adam", "cg", "admm"])
+@pytest.mark.parametrize(("kind", "height"), [*RUNS, *MORE])
 def test_a_run(cupy, given, kind, height):
     constraints, epochs = EDGES if height else BOUND, 1 if kind == "adam" and height else 2
     expected = run(problem_of(given, kind, constraints, height=height), given.parameters, epochs)
@@ -109,7 +111,7 @@ def bits(found):
     return [found[0].history.tobytes(), *parameters, *(part.tobytes() for part in found[1])]
 
 
-@pytest.mark.parametrize("kind", ["adam", "cg", "admm"])
+@pytest.mark.parametrize("kind", ["adam", *SLOW])
 def test_slabs_that_do_not_fit_the_device_come_for_as_long_as_they_are_needed(cupy, given, kind, monkeypatch):
     expected = bits(run(problem_of(given, kind, EDGES, device_memory=2**30), given.parameters, 1))
     one = sum(value.nbytes for value in whole(problem_of(given, kind, EDGES)).values())
