@@ -375,20 +375,26 @@ def wait_for_worker(client: "Client", patience: float = WAIT_FOR_RETURN) -> None
         jobs.wait()
         return
     deadline = time.monotonic() + patience
+    started: set[int] = set()
     while not client.scheduler_info(n_workers=1)["workers"]:
-        ended = _all_ended(client)
-        if ended or time.monotonic() > deadline:
-            none = "none is started again" if ended else f"none came back within {patience:.0f} s"
+        in_vain = _started_in_vain(client, started)
+        if in_vain or time.monotonic() > deadline:
+            none = "none comes back" if in_vain else f"none came back within {patience:.0f} s"
             raise StoppedError(f"no worker is left, and {none}; if they die as they start, they need more --memory")
         time.sleep(0.1)
 
 
-def _all_ended(client: "Client") -> bool:
-    """Whether nobody starts workers any more: of a cluster on this machine, one that dies as it starts is given up."""
+def _started_in_vain(client: "Client", started: set[int]) -> bool:
+    """Whether to wait for workers on this machine no longer: nobody starts them, or each died `TRIES` times at once.
+
+    `started` is for the numbers of their processes that were seen.
+    """
     from distributed import Nanny, Status
 
     nannies = [one for one in getattr(client.cluster, "workers", {}).values() if isinstance(one, Nanny)]
-    return bool(nannies) and all(nanny.status in (Status.closed, Status.failed) for nanny in nannies)
+    started.update(nanny.pid for nanny in nannies if nanny.pid)
+    ended = all(nanny.status in (Status.closed, Status.failed) for nanny in nannies)
+    return bool(nannies) and (ended or len(started) > TRIES * len(nannies))
 
 
 def _finished(futures: list[Any]) -> list[Any]:

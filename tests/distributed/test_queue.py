@@ -257,7 +257,7 @@ def test_a_sum_of_nothing_is_refused(client: Any) -> None:
 def test_no_worker_left_is_said() -> None:
     with connect(Resources(1, 1, 1_000_000_000, dashboard=None)) as client:
         client.retire_workers(list(client.scheduler_info()["workers"]))
-        with pytest.raises(StoppedError, match="no worker is left, and none is started again"):
+        with pytest.raises(StoppedError, match="no worker is left, and none comes back"):
             run_tasks(client, _product, 1, range(3), lambda *_: None)
 
 
@@ -268,6 +268,19 @@ def test_a_worker_that_does_not_come_in_time_is_said() -> None:
         pytest.raises(StoppedError, match=r"no worker is left, and none came back within 1 s.* need more --memory"),
     ):
         run_tasks(client, _product, 1, range(3), lambda *_: None, patience=1)
+
+
+def test_workers_that_die_as_they_start_are_not_waited_for_long() -> None:
+    """Their limit is less than what they take before they are there."""
+    with connect(Resources(1, 1, 1_000_000_000, dashboard=None)) as client:
+        (nanny,) = client.cluster.workers.values()
+        nanny.memory_manager.memory_limit = 1_000_000
+        begun = time.monotonic()
+        while client.scheduler_info()["workers"]:
+            time.sleep(0.05)
+        with pytest.raises(StoppedError, match=r"no worker is left, and none comes back;.* need more --memory"):
+            run_tasks(client, _product, 1, range(3), lambda *_: None)
+        assert time.monotonic() - begun < 60
 
 
 class _KillsWhoeverGetsItFirst:
